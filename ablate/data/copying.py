@@ -64,10 +64,6 @@ class SelectiveCopy(Sequence):
         """All equal."""
         return np.full(size, self.length)
 
-    def frequency(self, length: int) -> float:
-        """1 at the training length, else 0."""
-        return float(length == self.length)
-
     def log_count(self, lengths: np.ndarray) -> np.ndarray:
         """Logarithm of the number of choices of symbols and of their places."""
         places = [math.log(math.comb(length, self.tokens)) for length in lengths.tolist()]

@@ -18,11 +18,11 @@ from ablate.data.documents import stamp
 from ablate.runs.files import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
-BLOCK = 1_000_000  # tokens whose pairs are counted in one go
+BLOCK = 1_000_000  # tokens that are counted in one go
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 SCORED = 10_000_000  # test tokens that they are computed on
 CHECKED = 64 << 20  # bytes; of larger files only the size is compared
-LAYOUT = 5  # raise it when the files of the cache change
+LAYOUT = 6  # raise it when the files of the cache change
 DAMAGED = (Corrupt, OSError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
 
 
@@ -77,45 +77,37 @@ class Unwritable(ValueError):
 
 
 planned: dict[Path, Corpus] | None = None  # corpora of a plan by their folders in the cache; None outside of plans
-unprepared: list[str] | None = None  # texts that were asked for before they may be prepared; None if they may
+may_prepare = True  # whether large texts, which take minutes, may be prepared now
 
 
 @contextlib.contextmanager
-def written_at_end() -> Iterator[None]:
-    """Make corpora in memory, and write them to the cache at the end; an error, such as of a plan that is refused,
-    leaves the cache as it was."""
+def in_memory() -> Iterator[dict[Path, Corpus]]:
+    """Make corpora in memory alone, so that a plan that is refused leaves the cache as it was."""
     global planned
     planned = {}
     try:
-        yield
-        for folder, corpus in planned.items():
-            with locked(folder):
-                if open_corpus(folder) is None:
-                    save_corpus(folder, corpus)
+        yield planned
     finally:
         planned = None
 
 
+def save_planned(corpora: dict[Path, Corpus]) -> None:
+    """Write the corpora of a plan to the cache.  Raises Unwritable."""
+    for folder, corpus in corpora.items():
+        with locked(folder):
+            if open_corpus(folder) is None:
+                save_corpus(folder, corpus)
+
+
 @contextlib.contextmanager
-def nothing_written() -> Iterator[None]:
-    """Make corpora in memory alone, for a plan that is refused already."""
-    global planned
-    planned = {}
+def nothing_prepared() -> Iterator[None]:
+    """Raise Unprepared for large texts that are not in the cache."""
+    global may_prepare
+    may_prepare = False
     try:
         yield
     finally:
-        planned = None
-
-
-@contextlib.contextmanager
-def nothing_prepared() -> Iterator[list[str]]:
-    """Raise Unprepared for large texts, which take minutes to prepare, and list them."""
-    global unprepared
-    unprepared = []
-    try:
-        yield unprepared
-    finally:
-        unprepared = None
+        may_prepare = True
 
 
 def cache_folder() -> Path:
@@ -241,18 +233,14 @@ def write_index(work: Path, corpus: Corpus) -> None:
 def facts_of(tokenizer: str, vocab: int, tokens: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     """What follows from token ids, for a Corpus; `sizes` are the bytes of the text of each split, {} if unknown."""
     bytes_per_token = {}
-    unknown = []
-    for split in SPLITS:
-        length = len(tokens[split])
-        if tokenizer == "word" and length:  # words do not encode the whole text, so there are no bits per byte
-            share = (tokens[split][:COUNTED] == 0).mean()
-            unknown.append(f"{100 * share:.2g} % of {split}")
-        elif sizes and length:
-            bytes_per_token[split] = sizes[split] / length
     notes = []
-    if unknown:
-        shares = ", ".join(unknown)
-        notes = [f"words beyond the {vocab:,} of the vocabulary are <unk>: {shares}; predicting it counts as right"]
+    if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
+        share = (tokens["test"][:SCORED] == 0).mean()
+        notes = [f"{100 * share:.2g} % of the test words are not among the {vocab:,} of the vocabulary: they are <unk>"]
+    else:
+        for split in sizes:
+            if len(tokens[split]):
+                bytes_per_token[split] = sizes[split] / len(tokens[split])
     return {
         "tokenizer": tokenizer,
         "vocab": vocab,
@@ -264,31 +252,13 @@ def facts_of(tokenizer: str, vocab: int, tokens: dict[str, Any], sizes: dict[str
 
 
 def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
-    """Cross-entropy on test tokens, in nats per token, of uniform, unigram and bigram models of the train split.
-    Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1)."""
+    """Cross-entropy on test tokens, in nats per token, of uniform and unigram models of the train split.  Counts start
+    at 1."""
     length = min(len(train), COUNTED)
-    if length < 2 or len(test) < 2:
+    if not length or not len(test):
         return {}
-    wanted, weight = np.unique(pairs_of(test, vocab), return_counts=True)
-    after = np.zeros(vocab, np.int64)  # how often each id has a next one
-    seen = np.zeros(len(wanted), np.int64)
-    for start in range(0, length - 1, BLOCK):
-        part = train[start : min(start + BLOCK + 1, length)]
-        after += np.bincount(part[:-1], minlength=vocab)
-        pairs = pairs_of(part, vocab)
-        places = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
-        seen += np.bincount(places[wanted[places] == pairs], minlength=len(wanted))
-    counts = after + 1.0
-    counts[train[length - 1 : length]] += 1
+    counts = np.ones(vocab)
+    for start in range(0, length, BLOCK):
+        counts += np.bincount(train[start : min(start + BLOCK, length)], minlength=vocab)
     unigram = counts / counts.sum()
-    bigram = (seen + unigram[wanted % vocab]) / (after[wanted // vocab] + 1)
-    return {
-        "uniform": float(np.log(vocab)),
-        "unigram": float(-np.log(unigram[test]).mean()),
-        "bigram": float(-(np.log(bigram) * weight).sum() / weight.sum()),
-    }
-
-
-def pairs_of(tokens: np.ndarray, vocab: int) -> np.ndarray:
-    """Each id with the next one, as one number."""
-    return tokens[:-1].astype(np.int64) * vocab + tokens[1:]
+    return {"uniform": float(np.log(vocab)), "unigram": float(-np.log(unigram[test]).mean())}

@@ -4,14 +4,13 @@ import bz2
 import codecs
 import glob
 import gzip
-import hashlib
 import io
 import lzma
 import os
 import sys
 import sysconfig
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,43 +43,6 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
-    """Documents in memory."""
-
-    title: str
-    texts: Sequence[Document]
-
-    @property
-    def words(self) -> str:
-        """The words of the command line that chose it, for errors."""
-        return self.title
-
-    @property
-    def splits(self) -> list[str]:
-        """See Files."""
-        return ["train"]
-
-    def recipe(self) -> str:
-        """See Files."""
-        content = hashlib.sha256()
-        for name, text in self.texts:
-            content.update(f"{name} {len(text)}\n".encode() + text)
-        return content.hexdigest()
-
-    def size(self) -> int:
-        """See Files."""
-        return sum(len(text) for _, text in self.texts)
-
-    def parts(self) -> list[tuple[str, Any]]:
-        """See Files."""
-        return [("train", self.texts)]
-
-    def documents(self, split: str, part: Sequence[Document], cut: bool = False) -> Iterator[Document]:
-        """See Files."""
-        yield from part
-
-
-@dataclass(frozen=True)
 class Files:
     """The documents of a file, of all files in a folder, or of those that match a glob pattern: each text file, and the
     text in `column` of each line of JSON and each row of a Parquet file.  `validation` and `test` name held-out files
@@ -110,10 +72,9 @@ class Files:
         if not self.path:
             raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
         train = find_files(self.path, "data.path")
-        if self.validation is None and self.test is None:
-            return {"train": train}
         if self.validation is None or self.test is None:
-            raise ValueError("data.validation and data.test are files of their own; write both, or neither")
+            refuse_one_split(self.validation, self.test)
+            return {"train": train}
         val = find_files(self.validation, "data.validation")
         test = find_files(self.test, "data.test")
         held_out = {file.resolve() for file in [*val, *test]}
@@ -135,8 +96,8 @@ class Files:
         """About how many bytes of text it has, judging from the sizes of its files."""
         size = 0
         for _, (file, _) in self.parts():
-            compressed = file.suffix in OPENERS or kind_of(file) == "parquet"
-            size += file.stat().st_size * (RATIO if compressed else 1)
+            is_compressed = file.suffix in OPENERS or kind_of(file) == "parquet"
+            size += file.stat().st_size * (RATIO if is_compressed else 1)
         return size
 
     def parts(self) -> list[tuple[str, Any]]:
@@ -165,6 +126,12 @@ class Files:
             raise ValueError(f"data.path: {file} cannot be read; {why}") from None
 
 
+def refuse_one_split(validation: str | None, test: str | None) -> None:
+    """Raise ValueError if only one of the held-out splits is named."""
+    if validation != test:
+        raise ValueError("data.validation and data.test are splits of their own; write both, or neither")
+
+
 def find_files(path: str, key: str) -> list[Path]:
     """The files of a path, the value of `key`, sorted, without hidden files in folders.  Raises ValueError."""
     root = Path(path).expanduser()
@@ -172,7 +139,7 @@ def find_files(path: str, key: str) -> list[Path]:
         if root.is_file():
             return [root]
         if root.is_dir():
-            files = [file for file in root.rglob("*") if file.is_file() and not is_hidden(file.relative_to(root))]
+            files = [file for file in root.rglob("*") if file.is_file() and "/." not in f"/{file.relative_to(root)}"]
         else:
             files = [Path(match) for match in glob.glob(str(root), recursive=True) if Path(match).is_file()]
             if not files:
@@ -180,11 +147,6 @@ def find_files(path: str, key: str) -> list[Path]:
         return sorted(files)
     except OSError as error:
         raise ValueError(f"{key}={str(root)[:200]} cannot be read ({error.strerror})") from None
-
-
-def is_hidden(file: Path) -> bool:
-    """Whether a name in a relative path begins with a dot."""
-    return any(part.startswith(".") for part in file.parts)
 
 
 def stamp(file: Path) -> list[int]:
@@ -219,13 +181,7 @@ def read_texts(file: Path, column: str, cut: bool) -> Iterator[tuple[str, bytes]
             yield "", stream.read().encode(errors="surrogateescape")
 
 
-def open_zstd(file: Path, mode: str) -> Any:
-    """A file compressed by Zstandard, decompressed."""
-    arrow = extra("pyarrow", f"data.path={file}")
-    return io.BufferedReader(arrow.CompressedInputStream(str(file), "zstd"))
-
-
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zstd}
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def open_text(file: Path) -> TextIO:
@@ -258,17 +214,12 @@ def read_lines(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
                     row = parse_json(line)
                 except ValueError as error:
                     raise ValueError(f"data.path: {where} is no line of JSON ({one_line(error)[:80]})") from None
-                yield f":{start}", field_of(row, column, where)
+                if not isinstance(row, dict):
+                    raise ValueError(f"data.path: {where} is no object; write one a line (jq -c '.[]' does so)")
+                if column not in row:
+                    raise ValueError(f"data.column={column} is not in {where}; {instead(column, row)}")
+                yield f":{start}", as_bytes(row[column], column, where)
             start += len(line)
-
-
-def field_of(row: Any, column: str, where: str) -> bytes:
-    """The text of a row of JSON.  Raises ValueError if it has none."""
-    if not isinstance(row, dict):
-        raise ValueError(f"data.column={column} is not in {where}; each line must be an object (jq -c '.[]' writes so)")
-    if column not in row:
-        raise ValueError(f"data.column={column} is not in {where}; {instead(column, row)}")
-    return as_bytes(row[column], column, where)
 
 
 def as_bytes(text: Any, column: str, where: str) -> bytes:
@@ -295,19 +246,32 @@ def read_parquet(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
         raise ValueError(f"data.path: {file} is damaged or no Parquet file ({one_line(error)[:120]})") from None
 
 
-def standard_library() -> Given:
-    """The modules of the running Python's standard library, in order of their paths, each cut at `LARGEST` bytes.
-    Python's version is in the name, since versions differ in text."""
-    root = Path(sysconfig.get_path("stdlib"))
-    paths: list[Path] = []
-    for folder, below, files in os.walk(root):
-        below[:] = [name for name in below if name not in NOT_SOURCE]  # site-packages can hold a million files
-        paths += [Path(folder, name) for name in files if name.endswith(".py") and not name.startswith(GENERATED)]
-    documents = []
-    for path in sorted(paths):
-        text = path.read_bytes()
+class StandardLibrary(Files):
+    """The modules of the running Python's standard library, each cut at `LARGEST` bytes.  Python's version is in the
+    name, since versions differ in text."""
+
+    def __init__(self) -> None:
+        super().__init__(sysconfig.get_path("stdlib"))
+
+    @property
+    def title(self) -> str:
+        """A name for the corpus."""
+        return f"stdlib-{sys.version_info.major}.{sys.version_info.minor}"
+
+    @cached_property
+    def splits(self) -> dict[str, list[Path]]:
+        """All of its files, which are to be split."""
+        paths: list[Path] = []
+        for folder, below, files in os.walk(self.path):
+            below[:] = [name for name in below if name not in NOT_SOURCE]  # site-packages can hold a million files
+            paths += [Path(folder, name) for name in files if name.endswith(".py") and not name.startswith(GENERATED)]
+        return {"train": sorted(paths)}
+
+    def documents(self, split: str, part: tuple[Path, str], cut: bool = False) -> Iterator[Document]:
+        """The beginning of a file that is not empty."""
+        file, name = part
+        text = file.read_bytes()
         if len(text) > LARGEST:
             text = text[: text.rfind(b"\n", 0, LARGEST) + 1]
         if text.strip() and b"\0" not in text:
-            documents.append(Document(path.relative_to(root).as_posix(), text))
-    return Given(f"stdlib-{sys.version_info.major}.{sys.version_info.minor}", documents)
+            yield Document(name, text)

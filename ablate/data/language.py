@@ -11,7 +11,7 @@ import numpy as np
 
 from ablate.config.ranges import at_least
 from ablate.data.corpus import SPLITS, Corpus
-from ablate.data.documents import Files, standard_library
+from ablate.data.documents import Files, StandardLibrary
 from ablate.data.prepare import corpus_of
 from ablate.data.rows import Rows
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
@@ -136,7 +136,7 @@ class Stdlib(LanguageModelling):
     """The standard library of the running Python, without tests, generated files and code pages."""
 
     def __init__(self, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"):
-        super().__init__(standard_library(), context, tokenizer, vocab_size, order)
+        super().__init__(StandardLibrary(), context, tokenizer, vocab_size, order)
 
 
 class Text(LanguageModelling):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ablate.config.ranges import within
-from ablate.data.documents import Files, Given, standard_library
+from ablate.data.documents import Files, StandardLibrary
 from ablate.data.language import LanguageModelling
 from ablate.data.task import IGNORE, Batch, generator, uniform
 
@@ -43,8 +43,7 @@ class MaskedText(LanguageModelling):
         test: str | None = None,
     ):
         within("data.mask_rate", mask_rate, 0, 1, "(]")
-        source: Given | Files
-        source = standard_library() if path is None else Files(path, column, validation, test)
+        source = StandardLibrary() if path is None else Files(path, column, validation, test)
         super().__init__(source, context, tokenizer, vocab_size, order)
         self.mask_rate = mask_rate
         self.mask_token = self.corpus.vocab

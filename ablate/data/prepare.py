@@ -37,7 +37,7 @@ from ablate.data.corpus import (
     unwritable,
     write_index,
 )
-from ablate.data.documents import Document, Files, Given, stamp
+from ablate.data.documents import Document, Files, stamp
 from ablate.data.rows import Rows
 from ablate.data.split import place, split_documents
 from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
@@ -53,7 +53,7 @@ LARGE_FORMAT = 3  # the same for large texts
 NOTE = "near-copies of held-out documents are not searched for in the training text, since it has 64 MB or more"
 GIVEN = "held-out documents are taken as they are: copies of training text in them are not looked for"
 
-Source = Given | Files | Rows
+Source = Files | Rows
 
 
 def corpus_of(source: Source, tokenizer: str, vocab_size: int | None) -> Corpus:
@@ -66,15 +66,13 @@ def corpus_of(source: Source, tokenizer: str, vocab_size: int | None) -> Corpus:
         return corpus
     if source.size() < LARGE:
         return cached(folder, lambda: make_corpus(source, tokenizer, size, learned))
-    if corpora.unprepared is not None:
-        corpora.unprepared.append(source.words)
+    if not corpora.may_prepare:
         raise corpora.Unprepared
     with locked(folder):
-        corpus = open_corpus(folder)
-        if corpus is None:
+        if open_corpus(folder) is None:
             prepare_in_process(folder, source, tokenizer, size)
-            corpus = open_corpus(folder)
-    assert corpus is not None
+    corpus = open_corpus(folder)
+    assert corpus
     return corpus
 
 
@@ -87,18 +85,13 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
         raise ValueError(f"{source.words} is empty; name what has text in it")
     fingerprint = fingerprint_of(documents, f"{FORMAT} {learned} {size}")
     end = SEPARATOR if any(len(group) > 1 for group in documents.values()) else ""
-    texts = {}
-    names = {}
-    for split, group in documents.items():
-        texts[split] = [units(*document, tokenizer, end) for document in group]
-        names[split] = [document.name for document in group]
+    texts = {split: [units(*document, tokenizer, end) for document in documents[split]] for split in documents}
     if len(documents) == 1:
-        lengths = [len(text) for text in texts["train"]]
-        parts = split_documents([document.text for document in documents["train"]], lengths)
-        all_names = names["train"]
+        all_documents = documents["train"]
         all_texts = texts["train"]
+        parts = split_documents([document.text for document in all_documents], [len(text) for text in all_texts])
         for split in SPLITS:
-            names[split] = [all_names[i] for i, _, _ in parts[split]]
+            documents[split] = [all_documents[i] for i, _, _ in parts[split]]
             texts[split] = [all_texts[i][start:stop] for i, start, stop in parts[split]]
     state = learn(tokenizer, size, texts["train"], [*texts["val"], *texts["test"]])
     encoder = codec(tokenizer, state)
@@ -114,8 +107,9 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
         # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
         fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
     facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
-    if len(documents) > 1:
+    if len(source.splits) > 1:
         facts["notes"].insert(0, GIVEN)
+    names = {split: [document.name for document in documents[split]] for split in SPLITS}
     return Corpus(fingerprint=fingerprint, names=names, ends=ends, state=state, **facts)
 
 
@@ -161,16 +155,14 @@ def end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def explain(error: Exception, folder: Path) -> str:
+def explain(error: BaseException, folder: Path) -> str:
     """The line for an error, which `datasets` may have wrapped in its own."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError):
-            return str(unwritable(folder, cause))
-        if type(cause) in (ValueError, NotInstalled):
-            return str(cause)
-        cause = cause.__cause__ or cause.__context__
-    return f"the corpus cannot be prepared ({one_line(error)[:200]})"
+    if isinstance(error, OSError):
+        return str(unwritable(folder, error))
+    if type(error) in (ValueError, NotInstalled):
+        return str(error)
+    cause = error.__cause__ or error.__context__
+    return explain(cause, folder) if cause else f"the corpus cannot be prepared ({one_line(error)[:200]})"
 
 
 def prepare(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
@@ -241,11 +233,12 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) 
     names: dict[str, list[str]] = {split: [] for split in SPLITS}
     lengths: dict[str, list[int]] = {split: [] for split in SPLITS}
     sizes = dict.fromkeys(SPLITS, 0)
+    files = {split: work / f"{split}.bin" for split in SPLITS}
     with contextlib.ExitStack() as stack:
-        files = {split: stack.enter_context(open(work / f"{split}.bin", "wb")) for split in SPLITS}
+        streams = {split: stack.enter_context(open(files[split], "wb")) for split in SPLITS}
         for rows in coded.iter(BATCH):
             for name, split, ids, size in zip(rows["name"], rows["split"], rows["ids"], rows["bytes"], strict=True):
-                files[split].write(ids)
+                streams[split].write(ids)
                 lengths[split].append(len(ids) // encoder.dtype.itemsize)
                 sizes[split] += size
                 if split != "train":  # losses are kept per held-out document
@@ -253,11 +246,8 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) 
     for split in SPLITS:
         if not lengths[split]:
             raise ValueError(f"the text has too few documents: none for {split}; cut them into more")
-    tokens = {split: np.memmap(work / f"{split}.bin", encoder.dtype, "r") for split in SPLITS}
-    digests = []
-    for split in SPLITS:
-        file = work / f"{split}.bin"
-        digests.append(file_digest(file, *stamp(file)))
+    tokens = {split: np.memmap(files[split], encoder.dtype, "r") for split in SPLITS}
+    digests = [file_digest(files[split], *stamp(files[split])) for split in SPLITS]
     facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
     facts["notes"].insert(0, note)
     corpus = Corpus(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
-from ablate.data.documents import ROWS, Document, as_bytes, stamp
+from ablate.data.documents import ROWS, Document, as_bytes, refuse_one_split, stamp
 from ablate.formatting import instead
 
 PART = 10_000  # rows that one process reads at a time
@@ -39,14 +39,9 @@ class Rows:
     @cached_property
     def splits(self) -> dict[str, str]:
         """The dataset's name of each split that is used.  Raises ValueError."""
-        if not self.name:
-            raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
-        if self.config is not None and self.folder is not None:
-            raise ValueError(f"data.config={self.config} is for datasets of the hub, and {self.name} is a folder")
-        if self.validation is None and self.test is None:
-            return {"train": self.split}
         if self.validation is None or self.test is None:
-            raise ValueError("data.validation and data.test are splits of the dataset; write both, or neither")
+            refuse_one_split(self.validation, self.test)
+            return {"train": self.split}
         if len({self.split, self.validation, self.test}) < 3:
             raise ValueError("data.split, data.validation and data.test name a split twice; write different ones")
         return {"train": self.split, "val": self.validation, "test": self.test}
@@ -60,8 +55,7 @@ class Rows:
         rows = {}
         for split, name in self.splits.items():
             if name not in loaded:
-                key = {"train": "split", "val": "validation", "test": "test"}[split]
-                raise ValueError(f"data.{key}={name} is not in {self.name}; {instead(name, loaded)}")
+                raise ValueError(f"data.name={self.name} has no split {name}; {instead(name, loaded)}")
             columns = loaded[name].column_names
             if self.column not in columns:
                 raise ValueError(f"data.column={self.column} is not in {self.name}; {instead(self.column, columns)}")
@@ -72,29 +66,29 @@ class Rows:
     def folder(self) -> Path | None:
         """The folder of a saved dataset; None for one of the hub."""
         folder = Path(self.name).expanduser().absolute()
-        return folder if folder.exists() else None
+        return folder if self.name and folder.exists() else None
 
     def load(self) -> Any:
         """The dataset, or several by split: from its folder, or from the hub and the library's cache.  Raises
         ValueError."""
         datasets = extra("datasets", "data=hf")
         try:
-            if self.folder is not None:
+            if self.folder is not None and self.config is None:
                 return datasets.load_from_disk(str(self.folder))
             return datasets.load_dataset(self.name, self.config)
         except Exception as error:  # of the library: a folder can hold anything, and the hub refuse it
             why = one_line(error)[:200]
-        where = "write a folder of save_to_disk, or a dataset of the hub that is on this machine or can be reached"
+        where = "name a folder of save_to_disk, or a dataset of the hub (and data.config) that can be reached"
         raise ValueError(f"data.name={self.name} cannot be loaded ({why}); {where}")
 
     def recipe(self) -> dict[str, Any]:
         """What the text depends on: of a saved dataset its files with their sizes and times, without loading a library;
         one of the hub does not change in the library's cache."""
-        files = []
+        files: list[Path] = []
         if self.folder is not None:  # other .arrow files there are the library's cache
-            for file in sorted([*self.folder.rglob("data-*.arrow"), *self.folder.rglob("state.json")]):
-                files.append([str(file), *stamp(file)])
-        return {"dataset": [self.name, self.config, self.splits, self.column], "files": files}
+            files = sorted([*self.folder.rglob("data-*.arrow"), *self.folder.rglob("state.json")])
+        stamps = [[str(file), *stamp(file)] for file in files]
+        return {"dataset": [self.name, self.config, self.splits, self.column], "files": stamps}
 
     def size(self) -> int:
         """See Files."""
@@ -104,8 +98,8 @@ class Rows:
         """The split and the rows of each part."""
         parts: list[tuple[str, Any]] = []
         for split, rows in self.rows.items():
-            for start in range(0, len(rows), PART):
-                parts.append((split, range(start, min(start + PART, len(rows)))))
+            numbers = range(len(rows))
+            parts += [(split, numbers[start : start + PART]) for start in numbers[::PART]]
         return parts
 
     def documents(self, split: str, rows: range, cut: bool = False) -> Iterator[Document]:

@@ -116,17 +116,9 @@ class Sequence(Synthetic):
         """Whether each length has enough sources to give each split separate ones."""
         return self.log_count(lengths) >= math.log(LARGE)
 
-    def frequency(self, length: int) -> float:
-        """The probability that a training example has this length."""
-        return 1 / self.length if length <= self.length else 0.0
-
-    def trained_on(self, length: int, examples: int) -> float:
-        """1 − (1 − 1/N)^m for N sources and m training examples of the length; 0 if splits have separate sources."""
-        lengths = np.array([length])
-        if self.has_separate_splits(lengths)[0]:
-            return 0.0
-        sources = math.exp(self.log_count(lengths)[0])
-        return 1 - (1 - 1 / sources) ** (examples * self.frequency(length))
+    def holds_out(self, length: int) -> bool:
+        """See Task."""
+        return bool(self.has_separate_splits(np.array([length]))[0])
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
         """The target of each source, (B, S) -> (B, width), padded."""

@@ -124,9 +124,9 @@ class Task:
             "beside": [name for name in self.metrics if measured[name].beside],
         }
 
-    def trained_on(self, length: int, examples: int) -> float:
-        """Expected share of test examples of a length that occur among this many training examples."""
-        return 0.0
+    def holds_out(self, length: int) -> bool:
+        """Whether held-out examples of a length do not occur in training."""
+        return True
 
     def span(self, length: int) -> int:
         """Positions that a model needs for examples of a length."""

@@ -63,7 +63,7 @@ def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: 
         return json.dumps(vocabulary(train, vocab_size, SEPARATOR))
     if tokenizer == "bpe":
         assert vocab_size
-        library = train_bpe(pieces_of(train), vocab_size)
+        library = train_bpe(train, vocab_size)
     elif tokenizer.endswith(".json"):
         library = read_tokenizer(Path(tokenizer).expanduser())
     else:
@@ -143,11 +143,14 @@ def codec(tokenizer: str, state: str) -> Bytes | Characters | Words | Subwords:
     library = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
     library.no_truncation()  # many a tokenizer.json says how a model's input is to be cut and padded
     library.no_padding()
+    ends = [library.token_to_id(end) for end in ENDS if library.token_to_id(end) is not None]
+    if not ends:
+        raise ValueError(f"data.tokenizer={tokenizer} has no end of a document; it needs one of {listed(ENDS[1:])}")
 
     def ids_of(text: str) -> list[int]:
         return list(library.encode(text, add_special_tokens=False).ids)
 
-    return Subwords(max(library.get_vocab().values()) + 1, ids_of, end_of_text(tokenizer, library))
+    return Subwords(max(library.get_vocab().values()) + 1, ids_of, ends[0])
 
 
 def code_points(text: str) -> np.ndarray:
@@ -158,21 +161,10 @@ def code_points(text: str) -> np.ndarray:
 def read_tokenizer(file: Path) -> Any:
     """The tokenizer of a tokenizer.json.  Raises ValueError."""
     library = extra("tokenizers", f"data.tokenizer={file}")
-    if not file.is_file():
-        raise ValueError(f"data.tokenizer={file} does not exist; name a tokenizer.json")
     try:
         return library.Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises Exception itself
+    except Exception as error:  # the library raises Exception itself, also for files that do not exist
         raise ValueError(f"data.tokenizer={file} is no tokenizer.json ({one_line(error)[:200]})") from None
-
-
-def end_of_text(name: str, library: Any) -> int:
-    """The id that ends a document.  Raises ValueError if there is none."""
-    for end in ENDS:
-        number = library.token_to_id(end)
-        if number is not None:
-            return int(number)
-    raise ValueError(f"data.tokenizer={name} has no end of a document; it needs one of {listed(ENDS[1:])}")
 
 
 def published(name: str) -> Any:
@@ -184,12 +176,6 @@ def published(name: str) -> Any:
         why = one_line(error)[:120]
     where = "copy its cache folder from another machine and set TIKTOKEN_CACHE_DIR"
     raise ValueError(f"data.tokenizer={name} cannot be downloaded ({why}); {where}")
-
-
-def pieces_of(texts: Iterable[str]) -> Iterator[str]:
-    """Texts without their ends, at most about `CHUNK` characters at a time."""
-    for text in texts:
-        yield from chunks(text.removesuffix(SEPARATOR), CHUNK)
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
@@ -204,7 +190,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
         initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    pieces = (piece for text in texts for piece in chunks(text.removesuffix(SEPARATOR), CHUNK))
+    tokenizer.train_from_iterator(pieces, trainer)
     return tokenizer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config.errors import one_line
-from ablate.config.ranges import at_least, within
+from ablate.config.ranges import at_least
 from ablate.data.corpus import Corpus, Shards, cached, facts_of, folder_of
 from ablate.data.documents import find_files, stamp
 from ablate.data.language import LanguageModelling
@@ -22,7 +22,7 @@ NUMPY = b"\x93NUMPY"
 HELD_OUT = re.compile("(?<![a-z])(val|test)")  # how words begin in the names of held-out shards
 KINDS = ("uint16", "uint32", "uint8", "int32", "int64")
 MANY = 32  # ids, of which every second is not small by chance
-SLOW = 1 << 30  # bytes that take a while to read
+SLOW = 1 << 29  # tokens that take a while to read
 NOTE = "held-out shards are taken as they are: copies of training text in them are not looked for"
 
 
@@ -30,21 +30,12 @@ class Tokens(LanguageModelling):
     """Shards of token ids: raw (nanoGPT's .bin, OLMo's .npy), with a header (llm.c), or NumPy's own."""
 
     def __init__(
-        self,
-        path: str,
-        held_out: str | None,
-        vocab_size: int,
-        end: int | None,
-        dtype: str | None,
-        context: int,
-        order: str = "random",
+        self, path: str, held_out: str | None, vocab_size: int, dtype: str | None, context: int, order: str = "random"
     ):
         at_least("data.vocab_size", vocab_size, 1)
-        if end is not None:
-            within("data.end", end, 0, vocab_size, "[)")
         if dtype not in (None, *KINDS):
             raise ValueError(f"data.dtype={dtype} is not a choice; write one of {', '.join(KINDS)}, or null")
-        super().__init__(TokenFiles(path, held_out, vocab_size, end, dtype), context, "token", None, order)
+        super().__init__(TokenFiles(path, held_out, vocab_size, dtype), context, "token", None, order)
 
     def read(self, source: Any, tokenizer: str, vocab_size: int | None) -> Corpus:
         """See LanguageModelling."""
@@ -59,7 +50,6 @@ class TokenFiles:
     path: str
     held_out: str | None
     vocab_size: int
-    end: int | None  # the id that ends a document
     dtype: str | None
 
     @property
@@ -80,10 +70,14 @@ class TokenFiles:
         for split in files:
             shards[split] = [self.open(file) for file in files[split]]
             stamps += [[str(file.absolute()), *stamp(file)] for file in files[split]]
+        tokens = {split: Shards(shards[split]) for split in shards}
+        if files["val"] == files["test"]:
+            half = len(tokens["test"]) // 2
+            tokens["val"] = Shards(shards["test"], 0, half)
+            tokens["test"] = Shards(shards["test"], half)
         folder = folder_of([dataclasses.asdict(self), stamps])
-        corpus = cached(folder, lambda: self.read_all(files, shards))
-        border = int(corpus.ends["val"][-1]) if files["val"] == files["test"] else 0
-        return dataclasses.replace(corpus, tokens=tokens_of(shards, border))
+        corpus = cached(folder, lambda: self.read_all(files, shards, tokens))
+        return dataclasses.replace(corpus, tokens=tokens)
 
     def files(self) -> dict[str, list[Path]]:
         """The shards of each split; `val` and `test` are the same if names do not say which is for what."""
@@ -92,13 +86,11 @@ class TokenFiles:
             held_out = [file for file in files if HELD_OUT.search(file.stem.lower())]
         else:
             held_out = find_shards(self.held_out, "data.held_out")
-        if not held_out:
-            where = f"data.held_out={self.held_out}" if self.held_out else f"{self.words} with val or test in its name"
-            raise ValueError(f"there is no shard (.bin or .npy) of {where}; write data.held_out=FILE or 'GLOB'")
         resolved = {file.resolve() for file in held_out}
         train = [file for file in files if file.resolve() not in resolved]
-        if not train:
-            raise ValueError(f"{self.words} has no shard (.bin or .npy) to train on")
+        if not (train and held_out):
+            lack = "to train on" if held_out else "with val or test in its name; write data.held_out=FILE or 'GLOB'"
+            raise ValueError(f"{self.words} has no shard (.bin or .npy) {lack}")
         test = [file for file in held_out if "test" in HELD_OUT.findall(file.stem.lower())] or held_out
         val = [file for file in held_out if file not in test] or test
         return {"train": train, "val": val, "test": test}
@@ -119,36 +111,25 @@ class TokenFiles:
             raise ValueError(f"{file} is cut short: its header says {count:,} ids, and it holds {len(ids):,}")
         return ids
 
-    def read_all(self, files: dict[str, list[Path]], shards: dict[str, list[np.ndarray]]) -> Corpus:
+    def read_all(
+        self, files: dict[str, list[Path]], shards: dict[str, list[np.ndarray]], tokens: dict[str, Shards]
+    ) -> Corpus:
         """Read all shards: check the ids, and compute what is known of them.  Raises ValueError."""
-        total = sum(ids.nbytes for split in shards for ids in shards[split])
+        total = sum(len(tokens[split]) for split in tokens)
         if total > SLOW:
-            print(f"ablate: {self.title}: reading {total / 1e9:.0f} GB of tokens, once", file=sys.stderr, flush=True)
-        digests: dict[str, list[str]] = {}
+            print(f"ablate: {self.title}: reading {total / 1e9:.0f} billion tokens, once", file=sys.stderr, flush=True)
+        digests = []
         for split in files:
             for file, ids in zip(files[split], shards[split], strict=True):
                 self.check(file, ids)
-                digests.setdefault(split, []).append(file_digest(file, *stamp(file)))
-        border = 0
-        if files["val"] == files["test"]:  # cut at the end of a document, if there is one inside
-            held_out = Shards(shards["test"])
-            border = len(held_out) // 2
-            inner = self.ends(held_out)[:-1]
-            if len(inner):
-                border = int(inner[np.abs(inner - border).argmin()])
-        tokens = tokens_of(shards, border)
-        ends = {split: self.ends(tokens[split]) for split in ("val", "test")}
-        if self.end is not None and len(ends["test"]) < 2:
-            raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
-        names: dict[str, list[str]] = {"train": []}
-        for split in ends:
-            names[split] = [f"document {i}" for i in range(len(ends[split]))]
+            digests.append([file_digest(file, *stamp(file)) for file in files[split]])
+        border = len(tokens["val"]) if files["val"] == files["test"] else 0
         facts = facts_of("token", self.vocab_size, tokens, {})
         facts["notes"] = [NOTE]
         return Corpus(
-            fingerprint=digest(json.dumps([list(digests.values()), border, self.vocab_size]).encode())[:32],
-            names=names,
-            ends={"train": np.array([len(tokens["train"])])} | ends,
+            fingerprint=digest(json.dumps([digests, border, self.vocab_size]).encode())[:32],
+            names={"train": [], "val": ["document 0"], "test": ["document 0"]},
+            ends={split: np.array([len(tokens[split])]) for split in tokens},
             state="",
             **facts,
         )
@@ -161,20 +142,14 @@ class TokenFiles:
         small = min(even, odd)
         large = max(even, odd)
         if least < 0:
-            raise ValueError(f"{file}: its ids go down to {least:,}; write another data.dtype")
-        if large >= self.vocab_size:
-            why = f"its ids go up to {large:,} as {ids.dtype}, beyond data.vocab_size={self.vocab_size}"
-            raise ValueError(f"{file}: {why}; it is of another vocabulary, or write data.dtype={', '.join(KINDS)}")
-        if len(ids) >= MANY and (small == 0 < large or small < 256 <= large):
-            why = f"every second id is {'0' if small == 0 else 'below 256'}, as if ids were wider than {ids.dtype}"
-            raise ValueError(f"{file}: {why}; write another data.dtype, of {', '.join(KINDS)}")
-
-    def ends(self, tokens: Shards) -> np.ndarray:
-        """One past the last token of each document of a held-out split, which also ends the last."""
-        ends = np.array([len(tokens)])
-        if self.end is not None:
-            ends = np.append(1 + np.flatnonzero(tokens[:] == self.end), ends)
-        return np.unique(ends)
+            problem = f"its ids go down to {least:,}"
+        elif large >= self.vocab_size:
+            problem = f"its ids go up to {large:,} as {ids.dtype}, beyond data.vocab_size={self.vocab_size}"
+        elif len(ids) >= MANY and (small == 0 < large or small < 256 <= large):
+            problem = f"every second id is at most {small}, as if ids were wider than {ids.dtype}"
+        else:
+            return
+        raise ValueError(f"{file}: {problem}; write another data.vocab_size, or data.dtype={', '.join(KINDS)}")
 
 
 def find_shards(path: str, key: str) -> list[Path]:
@@ -199,12 +174,3 @@ def open_raw(file: Path, kind: str, start: int = 0) -> np.ndarray:
     if size <= 0 or size % np.dtype(kind).itemsize:
         raise ValueError(f"{file} is empty or cut short: its {size:,} bytes are not the {kind} of a shard")
     return np.memmap(file, kind, "r", offset=start)
-
-
-def tokens_of(shards: dict[str, list[np.ndarray]], border: int) -> dict[str, Shards]:
-    """The tokens of each split; the first `border` held-out ones are for validation if names do not say which."""
-    tokens = {split: Shards(shards[split]) for split in shards}
-    if border:
-        tokens["val"] = Shards(shards["test"], 0, border)
-        tokens["test"] = Shards(shards["test"], border)
-    return tokens

@@ -15,7 +15,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
 from ablate.config.schema import BUILT, BY_STEPS
-from ablate.data.corpus import Unwritable, nothing_written, written_at_end
+from ablate.data.corpus import Unwritable, in_memory, save_planned
 from ablate.formatting import grouped, listed
 from ablate.planning.cells import cells_of, inspect_cells
 from ablate.planning.checks.child import Failed, one_child
@@ -34,8 +34,9 @@ def check_composition(composition: Composition) -> CheckedStudy:
 def planning() -> Iterator[None]:
     """One child process for user code; prepared texts are written at the end, so that a refused plan writes none."""
     try:
-        with written_at_end(), one_child():
+        with in_memory() as corpora, one_child():
             yield
+        save_planned(corpora)
     except (Failed, Unwritable) as error:  # Failed: user code that passed the checks, and failed when it was timed
         raise PlanError([Problem("", str(error))]) from None
 
@@ -43,7 +44,7 @@ def planning() -> Iterator[None]:
 def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
     drafts = [Draft("", {}, 0, cell.config, {}) for cell in cells]
-    with nothing_written(), one_child():
+    with in_memory(), one_child():
         inspection = inspect_cells(drafts, cells[0].config, CHECK)
     problems = at_levels(inspection.problems, command) + about_metrics(command, inspection, drafts)
     return problems + study_problems(cells[0].config)

@@ -81,7 +81,6 @@ class Cell(Leveled):
     tokens_per_step: Number | None = None
     batches: str  # cells with equal values see the same batches, and their seeds pair
     task: str  # fingerprint of its data
-    seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)  # of eval.lengths, the share in training
     notes: list[str] = dataclasses.field(default_factory=list)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments that no YAML sets, by dotted name
     config: Config | None = optional()

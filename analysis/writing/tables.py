@@ -408,16 +408,8 @@ def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
         texts[f"{naming.key_name(manifest, row.tuned)}, tuned"] = formatting.setting(row.tuned_value)
     for name in table:
         if "/" in name:
-            texts[metric_heading(case.study, name)] = number(table.at[row.Index, name], places)
+            texts[naming.metric_name(manifest, name)] = number(table.at[row.Index, name], places)
     return texts
-
-
-def metric_heading(study: Study, metric: str) -> str:
-    """A metric as a heading, with the share of its examples that were seen in training."""
-    heading = naming.metric_name(study.manifest, metric)
-    length = metric.partition("@")[2]
-    seen = max(cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells)
-    return f"{heading}, {formatting.rough(seen)} seen in training" if seen else heading
 
 
 def diverged_share(row: Any) -> str:

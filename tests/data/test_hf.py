@@ -45,12 +45,12 @@ def test_rows_are_of_the_split_that_is_named(saved):
 
 # Name, configuration, split and column of a dataset, and what the refusal says.
 REFUSED = [
-    ("several", None, "mor", "text", "data.split=mor is not in"),
+    ("several", None, "mor", "text", "has no split mor"),
     ("several", None, "train", "txt", "did you mean text?"),
     ("several", None, "train", "label", "data.column=label"),
-    ("single", None, "test", "text", "data.split=test"),
+    ("single", None, "test", "text", "has no split test"),
     ("nothing", None, "train", "text", "cannot be loaded"),
-    ("empty", None, "train", "text", "write a folder of save_to_disk"),
+    ("empty", None, "train", "text", "name a folder of save_to_disk"),
     ("blank", None, "train", "text", "is empty"),
 ]
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from corpora import InMemory
 from scipy import stats
 
-from ablate.data.documents import Document, Given
+from ablate.data.documents import Document
 from ablate.data.language import LanguageModelling, shuffled
 from ablate.data.task import IGNORE, HeldOut
 
@@ -15,7 +16,7 @@ FIRST = 0x4E00  # of twenty thousand different characters
 def ruler(length: int = 4000, context: int = 16, order: str = "random") -> LanguageModelling:
     """One text in which every token is its own position."""
     text = "".join(chr(FIRST + i) for i in range(length))
-    return LanguageModelling(Given("ruler", [Document("ruler", text.encode())]), context, "char", order=order)
+    return LanguageModelling(InMemory("ruler", [Document("ruler", text.encode())]), context, "char", order=order)
 
 
 def shelf(context: int = 16, count: int = 300, length: int = 40) -> LanguageModelling:
@@ -24,7 +25,7 @@ def shelf(context: int = 16, count: int = 300, length: int = 40) -> LanguageMode
     for i in range(count):
         text = "".join(chr(FIRST + i * length + j) for j in range(length))
         documents.append(Document(f"d{i}", text.encode()))
-    return LanguageModelling(Given("shelf", documents), context, "char")
+    return LanguageModelling(InMemory("shelf", documents), context, "char")
 
 
 def test_a_batch_is_windows_of_the_training_text_and_what_comes_next():

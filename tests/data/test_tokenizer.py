@@ -131,7 +131,7 @@ def test_a_tokenizer_made_elsewhere_is_used_as_it_is(tmp_path):
     assert Text(str(rows), 16, str(file.rename(tmp_path / "other.json"))).fingerprint == task.fingerprint
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "does not exist"), ("{}", "is no tokenizer.json")])
+@pytest.mark.parametrize(("content", "words"), [(None, "is no tokenizer.json"), ("{}", "is no tokenizer.json")])
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, words):
     if content is not None:
         (tmp_path / "tokenizer.json").write_text(content)

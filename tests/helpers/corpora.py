@@ -6,7 +6,8 @@ import json
 import lzma
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from ablate.config.extra import extra
 from ablate.data.corpus import SPLITS, Corpus
-from ablate.data.documents import Document, Given
+from ablate.data.documents import Document
 from ablate.data.prepare import corpus_of
 from ablate.data.tokenizer import PUBLISHED
 
@@ -34,9 +35,32 @@ def some_texts(count: int = 300, seed: int = 0) -> list[str]:
     return [" ".join(f"{pick.choice(words)}{pick.randrange(900)}" for _ in range(60)) for _ in range(count)]
 
 
+class InMemory:
+    """A source of documents that are in memory; see `Files`."""
+
+    splits = ("train",)
+
+    def __init__(self, title: str, texts: Sequence[Document]):
+        self.title = self.words = title
+        self.texts = texts
+
+    def recipe(self) -> str:
+        return sha256(repr([tuple(document) for document in self.texts]).encode()).hexdigest()
+
+    def size(self) -> int:
+        return sum(len(document.text) for document in self.texts)
+
+    def parts(self) -> list[tuple[str, Any]]:
+        return [("train", self.texts)]
+
+    def documents(self, split: str, part: Sequence[Document], cut: bool = False) -> Iterator[Document]:
+        yield from part
+
+
 def load(documents: Sequence[Document], tokenizer: str = "byte", size: int | None = None) -> Corpus:
     """The corpus of documents that are to be split."""
-    return corpus_of(Given("some", documents), tokenizer, size)
+    source: Any = InMemory("some", documents)
+    return corpus_of(source, tokenizer, size)
 
 
 def streams(corpus: Corpus) -> dict[str, list[int]]:
@@ -101,9 +125,6 @@ def write_rows(folder: Path, kind: str, rows: list[str]) -> Path:
         arrow = pytest.importorskip("pyarrow")
         table = arrow.table({"id": range(len(rows)), "text": rows})
         pytest.importorskip("pyarrow.parquet").write_table(table, folder / "a.parquet", row_group_size=50)
-    elif kind == "jsonl.zst":
-        with pytest.importorskip("pyarrow").CompressedOutputStream(str(folder / "a.jsonl.zst"), "zstd") as stream:
-            stream.write(lines)
     elif kind == "txt":
         for i, row in enumerate(rows):
             (folder / f"{i:05}.txt").write_text(row)

@@ -19,7 +19,7 @@ from typing import Any
 
 from ablate.config.errors import one_line
 from ablate.config.import_path import program
-from ablate.data.corpus import Unwritable, written_at_end
+from ablate.data.corpus import Unwritable, in_memory, save_planned
 from ablate.execution.pool import POLL_SECONDS, how_it_died
 from ablate.formatting.streams import prepare
 from ablate.planning.reporting import listeners, report
@@ -153,9 +153,10 @@ def serve(connection: Connection) -> None:
     listeners.append(lambda text: send({"report": text}))
     compile_from_source()
     # If the plan is refused, this process is killed before it writes.
-    with contextlib.suppress(Unwritable), written_at_end():
+    with contextlib.suppress(Unwritable), in_memory() as corpora:
         while call := connection.recv():
             answer(call)
+        save_planned(corpora)
     os._exit(0)  # whatever threads user code has left
 
 

@@ -6,7 +6,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import cell_name
 from ablate.config.schema import Config
 from ablate.data.corpus import nothing_prepared
-from ablate.formatting import percent, rough
+from ablate.formatting import percent
 from ablate.model.init import shared_draws
 from ablate.model.products import one_thread
 from ablate.planning.checks import child
@@ -30,9 +30,9 @@ def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
     labels = [draft.label for draft in drafts]
     with one_thread():
         validator = Validator()
-        with nothing_prepared() as unprepared:
+        with nothing_prepared():
             checked, problems = validator.validate(configs, labels)
-        if unprepared and not problems and until > CHECK:
+        if not problems and len(checked) < len(configs) and until > CHECK:
             checked, problems = validator.validate(configs, labels)
         if problems or until == CHECK:
             tasks = {cell.task.fingerprint: describe_task(cell) for cell in checked}
@@ -87,16 +87,14 @@ def describe_cell(place: int, drafts: list[Draft], checked: list[Checked]) -> Ce
     compared = checked[draft.reference].budget
     positions = training_positions(cell)
     steps = config.train.steps
-    seen = seen_lengths(cell)
     notes = [*cell.task.notes, *cell.budget.notes]
     for half, what in (("init", "initialisation"), ("data", "the order of the data")):
         seed = getattr(config.seed, half)
         if seed is not None:
             notes.append(f"seed.{half}={seed} for every run: intervals do not cover {what}")
+    seen = [str(length) for length in config.eval.lengths if not cell.task.holds_out(length)]
     if seen:
-        shares = ", ".join(f"{length} ({rough(share)})" for length, share in seen.items())
-        note = f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"
-        notes.append(note)
+        notes.append(f"eval.lengths={','.join(seen)}: test examples were seen in training, as there are too few")
     if cell.matched and abs(cell.matched.difference) > CLOSE:
         missed = f"{percent(cell.matched.difference)} {cell.matched.quantity} against its reference"
         notes.append(f"{draft.label}: {missed}, and nothing comes nearer")
@@ -118,20 +116,8 @@ def describe_cell(place: int, drafts: list[Draft], checked: list[Checked]) -> Ce
         tokens_per_step=positions / steps if positions % steps else positions // steps,
         batches=batches(config, cell.task.fingerprint),
         task=cell.task.fingerprint,
-        seen_lengths=seen,
         notes=notes,
     )
-
-
-def seen_lengths(cell: Checked) -> dict[str, float]:
-    """The lengths of a cell whose test examples occur in training (as JSON keys), with their expected share."""
-    train = cell.config.train
-    shares = {}
-    for length in cell.config.eval.lengths:
-        share = cell.task.trained_on(length, train.steps * train.batch_size)
-        if share > 0:
-            shares[str(length)] = share
-    return shares
 
 
 def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
