@@ -40,7 +40,7 @@ ANALYSIS = {
     "figures": "case",
     "writing": "case figures",
     "cli": "sources case writing figures",
-    "dashboard": "case writing cli",
+    "dashboard": "sources case writing cli",
 }
 FREE_OF_TORCH = "formatting config runs program evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,

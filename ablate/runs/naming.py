@@ -9,7 +9,7 @@ from ablate.config.choices import AGAIN, items_of, settings_in_parentheses, unzi
 from ablate.config.claims import plain_metric
 from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
-from ablate.config.schema import BY_STEPS, VARIED
+from ablate.config.schema import BY_STEPS
 from ablate.formatting import ranged, setting, show, size, visible
 from ablate.runs.records import Cell, Manifest
 
@@ -200,18 +200,6 @@ def no_evidence(manifest: Manifest) -> bool:
 def tracked_id(study: str, name: str) -> str:
     """The id at a tracking service of a study's run, by the path of its folder, or of a part of its dashboard."""
     return hashlib.sha256(f"{study}/{name}".encode()).hexdigest()[:16]
-
-
-def tracked_key(factor: str) -> str:
-    """Where a tracked run's configuration holds the level of a factor, for W&B: `value` ends a name that has dots."""
-    group, _, name = factor.partition(".")
-    if "+" in factor:
-        return f"{factor}.value"
-    if not name:
-        return f"{group}.variant" if group in ("model", "data", "optim") else group
-    if group == "seed":
-        return f"seed_{name}"
-    return f"components.{factor}" if group in VARIED else factor
 
 
 def matched(manifest: Manifest) -> str:

@@ -11,7 +11,7 @@ import pandas
 from ablate import evidence
 from ablate.runs import naming
 from ablate.runs.study import Study
-from analysis.case.figures_yaml import FILE, NONE, edits_of, relabelled, shown_names
+from analysis.case.figures_yaml import FILE, edits_of, relabelled, shown_names
 
 
 class Case(NamedTuple):
@@ -19,7 +19,7 @@ class Case(NamedTuple):
 
     `further` holds the tables of speed and of a ladder, `drawn` those of the written figures, by name.  All of these
     use the names that papers use, or the labels of figures.yaml; `plain` is the case with keys, for machine-readable
-    output.  `words` replace entries of figures.yaml.
+    output.
     """
 
     study: Study
@@ -30,7 +30,6 @@ class Case(NamedTuple):
     further: Mapping[str, pandas.DataFrame]
     drawn: dict[str, pandas.DataFrame]
     plain: Case | None = None
-    words: Mapping[str, str] = NONE
 
 
 def case_of(study: Study, folder: Path) -> Case:

@@ -2,7 +2,6 @@
 every analysis."""
 
 import contextlib
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -50,8 +49,6 @@ STYLES = {
     "acl": Style({"single": 3.03, "double": 6.3}, 8.0),
     "slides": Style({"slide": 13.333}, 17.0, 9 / 16),
 }
-CHOICES = {"style": [*STYLES], "sort": ["effect"]}  # entries that the command line can set, too
-NONE: Mapping[str, str] = {}
 HEADER = """\
 # What the figures of this study look like (style, width, sort, order, colours, subset), and what things are
 # called wherever people read (labels).  Take the # away before what you change, and run the same command again.
@@ -91,9 +88,9 @@ class Edits:
     sort: str | None = None
 
 
-def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, words: Mapping[str, str] = NONE) -> Edits:
+def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
     """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.  `kinds` are the valid names of
-    figures; None accepts any.  `words` replace entries of the file."""
+    figures; None accepts any."""
     try:
         content = parse_plain(read_regular(file), str(file)) or {}
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +102,7 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, wor
     try:
         if not isinstance(content, dict):
             raise ValueError("write entries of the form `name: value`")
-        return checked(content | dict(words), manifest, kinds)
+        return checked(content, manifest, kinds)
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
@@ -116,9 +113,9 @@ def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None
     refuse_unknown_keys(Entries, content)
     entries = parse(Entries, content)
     refuse_unknown_keys(Subset, content.get("subset", {}))
-    refuse_unknown("style", entries.style, CHOICES["style"])
+    refuse_unknown("style", entries.style, STYLES)
     if entries.sort is not None:
-        refuse_unknown("sort", entries.sort, CHOICES["sort"])
+        refuse_unknown("sort", entries.sort, ["effect"])
     for name in entries.subset.figures or []:
         if kinds is not None:
             refuse_unknown("subset.figures", name, kinds)
@@ -254,20 +251,10 @@ def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
     return ids
 
 
-def write_defaults(
-    file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str], words: Mapping[str, str]
-) -> None:
-    """Write the defaults as comments if the file does not exist, and `words`, entries of the command line, into it;
-    `kinds` are the study's figures.  Raises `Refused`."""
-    if file.exists() and not words:
-        return
-    text = file.read_text(encoding="utf-8") if file.exists() else default_text(manifest, kinds, colours)
-    if re.search(r"^\{", text, re.MULTILINE):  # a line would not go with it
-        raise Refused(f"{file} is one {{…}}; write {', '.join(words)} inside of it")
-    for key, value in words.items():
-        others = re.sub(rf"^{key}:.*\n?", "", text, flags=re.MULTILINE)
-        text = f"{key}: {value}\n{others}"
-    write_atomic(file, text.encode())
+def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
+    """Write the defaults as comments if the file does not exist; `kinds` are the study's figures."""
+    if not file.exists():
+        write_atomic(file, default_text(manifest, kinds, colours).encode())
 
 
 def default_text(manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,20 +20,7 @@ if TYPE_CHECKING:
     from analysis.case import Case
 
 # Options that may be written as the keys of a study: metric=val/loss.
-SETTINGS = [
-    "factors",
-    "metric",
-    "reference",
-    "within",
-    "group",
-    "names",
-    "seed-from",
-    "step-from",
-    "at",
-    "ends",
-    "style",
-    "sort",
-]
+SETTINGS = ("metric", "at", "ends")
 
 
 def case(study: Study, folder: Path) -> Case:
@@ -58,8 +46,6 @@ def add_imported(parser: Parser) -> None:
     logs = "a CSV (cell or factors, seed, metrics), or a folder of logs"
     runs.add_argument("--runs", metavar="PATH", type=Path, help=logs)
     runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B")
-    study = "a study file: reference, design, margin, claims"
-    runs.add_argument("--study", dest="study_file", metavar="YAML", type=Path, help=study)
     words: dict[str, Any] = {"type": _words, "default": ()}
     runs.add_argument("--factors", metavar="A,B", **words, help="columns or settings that are compared")
     metrics = "the metric to compare by, e.g. test/loss"
@@ -67,9 +53,10 @@ def add_imported(parser: Parser) -> None:
     direction = runs.add_mutually_exclusive_group()
     direction.add_argument("--lower", action="store_true", default=None, help="less of the metric is better")
     direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
-    reference = "values to compare with (default: the first)"
+    reference = "values to compare with (default: what is called a baseline)"
     runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, default=(), help=reference)
-    runs.add_argument("--within", metavar="C", **words, help="factors to give effects at each value of")
+    margin = "the difference that does not matter, in the metric's unit"
+    runs.add_argument("--margin", metavar="X", type=positive_number, help=margin)
     runs.add_argument("--group", default="", help="of W&B, the runs of this group alone")
     names = "seed and factors in the runs' names: '{norm}-s{seed}', with * for any text"
     runs.add_argument("--names", metavar="PATTERN", default="", help=names)
@@ -94,13 +81,6 @@ def study_of(given: argparse.Namespace) -> Study:
     named = [name for name, value in sources.items() if value]
     if len(named) > 1:
         raise Refused(f"{' and '.join(named)} are different runs; leave all but one out")
-    if given.study_file and not (given.runs or given.wandb):
-        problem = "is for runs of other programs and needs --runs or --wandb; name a study of ablate without --study"
-        raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
-    if given.study_file:
-        from analysis.sources.study_file import with_study_file
-
-        request = with_study_file(request, given.study_file)
     if given.runs:
         from analysis.sources.files import read_runs
 
@@ -108,7 +88,7 @@ def study_of(given: argparse.Namespace) -> Study:
     if given.wandb:
         from analysis.sources.wandb_api import read_wandb
 
-        return read_wandb(given.wandb, request, given.results_dir)
+        return read_wandb(given.wandb, request)
     if request != Request():
         raise Refused(
             "--factors, --metric, --reference and the like are for runs of other programs, named by --runs or --wandb"
@@ -130,13 +110,23 @@ def folder_of(study: Study, results: Path, to: Path | None) -> Path:
     return folder
 
 
+def positive_number(text: str) -> float:
+    """A finite number above 0.  Raises ValueError."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError
+    return value
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    words = re.split(r",(?=[^,=]+=)", text)  # levels may have commas
-    pairs = [word.partition("=") for word in words if word.strip()]
-    if not all(level for _, _, level in pairs):
-        raise argparse.ArgumentTypeError(f"write FACTOR=LEVEL,FACTOR=LEVEL in place of {text}")
-    return tuple((name.strip(), level.strip()) for name, _, level in pairs)
+    pairs = []
+    for word in re.split(r",(?=[^,=]+=)", text):  # levels may have commas
+        name, _, level = word.partition("=")
+        if not level.strip():
+            raise argparse.ArgumentTypeError(f"write FACTOR=LEVEL,FACTOR=LEVEL in place of {text}")
+        pairs.append((name.strip(), level.strip()))
+    return tuple(pairs)

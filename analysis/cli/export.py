@@ -33,9 +33,7 @@ def _export(given: argparse.Namespace) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     files = [write_csv(runs_csv(study), folder / "runs.csv")]
     echo(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
-    if study.curves.empty:
-        echo("no curves: nothing was logged")
-    else:
+    if len(study.curves):
         curves = study.curves.copy()
         for name in study.manifest.factors:
             if name in curves and curves[name].dtype == object:  # a Parquet column has one type

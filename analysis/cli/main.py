@@ -12,11 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ablate import formatting
-from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import echo
 from ablate.runs import naming
-from ablate.runs.manifest import studies
 from ablate.runs.tables import named_rows
 from analysis.cli import arguments as arguments_
 
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from analysis.case import Case
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
-EFFECTS = 16  # effects, and remarks, that are printed; files have all
-REMARKS = 12
+EFFECTS = 16  # effects that are printed; files have all
 EPILOG = """also:
   ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
   ablate analyse verify FILE      whether a figure still shows the results on disk"""
@@ -40,9 +37,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     arguments_.add_arguments(parser)
-    style = "also style=acl: default, neurips, icml, acl, slides; kept in figures.yaml"
-    parser.add_argument("--style", metavar="STYLE", help=style)
-    parser.add_argument("--sort", metavar="effect", help="also sort=effect: rows of figures by effect; kept there, too")
     given = parser.parse_args(arguments_.as_options(arguments))
     return conclude(parser.prog, given.json, lambda: _analyse(given))
 
@@ -52,21 +46,12 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(study, folder)
     from ablate import evidence
-    from analysis.case.figures_yaml import CHOICES, FILE
     from analysis.writing import output  # slow to import, and not needed for error messages
 
-    words = {key: getattr(given, key) for key in CHOICES if getattr(given, key)}
-    for key, value in words.items():
-        if value not in CHOICES[key]:
-            raise Refused(f"{key}={value}: no such {key}; {formatting.instead(value, CHOICES[key])}")
-    case = case._replace(words=words)
     files, old = output.write(case, folder)
     if not (given.study or study.manifest.source):
-        others = "; others: `ablate studies`" if len(studies(given.results_dir)) > 1 else ""
-        echo(f"newest study: {study.manifest.study}{others}")
+        echo(f"newest study: {study.manifest.study}")
     echo("\n".join(lines(case)))
-    for key, value in words.items():
-        echo(f"{key}={value} is kept in {folder / FILE}")
     if old:
         echo(f"removed, of an earlier analysis: {', '.join(old)}")
     echo(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
@@ -87,23 +72,18 @@ def lines(case: Case) -> list[str]:
     manifest = study.manifest
     interim = unfinished(study)
     texts = [interim, *evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
-    speed = evidence.speed(study)
-    for heading, table in (("", case.effects), ("effects on the seconds of a training step", speed)):
-        if table.empty:
-            continue
+    tables = {"": case.effects}
+    if "speed" in case.further:
+        tables["effects on the seconds of a training step"] = case.further["speed"]
+    for heading, table in tables.items():
         texts.append(heading)
-        shown = evidence.headline(table)
+        shown = evidence.headline(table) if len(table) else table
         for row in named_rows(evidence.decided_first(shown).head(EFFECTS)):
             verdict = formatting.verdict(row, partial(naming.assigned, manifest))
             grounds = "; ".join(filter(None, [verdict, evidence.also_words(row.also)]))
             texts.append(f"{row.label}  {difference(row)}  {formatting.over(row)}  {grounds}")
-        texts.append(more(len(shown) - EFFECTS, "effect"))
+        if len(shown) > EFFECTS:
+            texts.append(f"… {formatting.counted(len(shown) - EFFECTS, 'more effect')} in the files")
     together = evidence.families(manifest, int(case.effects["family"].sum()))
-    notes = [text for text in (together, *remarks(study)) if text and text != interim]
-    texts += [*notes[:REMARKS], more(len(notes) - REMARKS, "remark")]
-    return [text for text in texts if text]
-
-
-def more(count: int, noun: str) -> str:
-    """A line on what the files have besides; "" if that is nothing."""
-    return f"… {formatting.counted(count, f'more {noun}')} in the files" if count > 0 else ""
+    notes = [text for text in (together, *remarks(study)) if text != interim]
+    return [text for text in (*texts, *notes) if text]

@@ -30,9 +30,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate analyse verify", "Whether a figure still shows the results on disk.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
     arguments_.add_imported(parser)
-    parser.epilog = (
-        "A figure beside a study's tables is compared with those; one of other programs' runs with those named."
-    )
     words = arguments_.as_options(sys.argv[1:] if arguments is None else arguments)
     given = parser.parse_args(words, argparse.Namespace(study=None))
     return conclude(parser.prog, given.json, lambda: _verify(given))
@@ -52,12 +49,8 @@ def stamp_in(file: Path) -> Stamp:
         stamp = read_stamp(read_regular(file, LARGEST))
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
-    if file.suffix in (".tex", ".csv", ".md", ".html"):
-        raise Refused(f"{file}: tables and texts are not verified, figures are: name a PDF or PNG, such as effects.pdf")
-    if stamp is None:
-        raise Refused(f"{file} is no figure of ablate analyse, or its metadata have been removed")
-    if "runs" not in stamp:
-        raise Refused(f"{file} names no runs: its study has too many")
+    if stamp is None or "runs" not in stamp:
+        raise Refused(f"{file} is no figure of ablate analyse that names its runs; name a PDF or PNG as it was written")
     return {key: visible(text) for key, text in stamp.items()}
 
 
@@ -80,26 +73,17 @@ def study_of(stamp: Stamp, given: argparse.Namespace) -> Study:
 
 
 def changes(stamp: Stamp, study: Study) -> list[str]:
-    """A line for each kind of difference between the runs of a stamp and those of a study."""
-    lines = []
-    if study.manifest.study != stamp["study"]:
-        lines.append(f"it shows the study {stamp['study']}, but the runs are from {study.manifest.study}")
+    """The differences between the runs of a stamp and those of a study, as a line; [] if there are none."""
     before = hashes_by_run(stamp["runs"])
     after = hashes_by_run(run_hashes(study))
-    kinds = {
-        "changed": [run for run in after if run in before and before[run] != after[run]],
-        "new": [run for run in after if run not in before],
-        "gone": [run for run in before if run not in after],
-    }
     labels = {cell.id: cell.label for cell in study.manifest.cells}
-    for kind, runs in kinds.items():
-        names = []
-        for run in runs:
+    names = []
+    for run in before | after:
+        if before.get(run) != after.get(run):
             cell, _, seed = run.rpartition("/")
             names.append(f"{labels.get(cell, cell)} seed {seed}")
-        if names:
-            lines.append(f"{formatting.counted(len(names), 'run')} {kind}: {formatting.first_of(names, NAMED)}")
-    return lines
+    runs = formatting.counted(len(names), "run")
+    return [f"{runs} changed, new or gone: {formatting.first_of(names, NAMED)}"] if names else []
 
 
 def hashes_by_run(text: str) -> dict[str, str]:

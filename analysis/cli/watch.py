@@ -4,7 +4,6 @@ Exit codes: 2 no such study, or the port is in use; 130 Ctrl-C.
 """
 
 import argparse
-import errno
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
@@ -32,8 +31,7 @@ def _watch(given: argparse.Namespace) -> Outcome:
     try:
         server = Server(Live(given.results_dir, study), given.port)
     except (OSError, OverflowError) as error:
-        why = "is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else f"cannot be opened ({error})"
-        raise Refused(f"--port {given.port} {why}; write another, such as --port {given.port % 60000 + 1}") from None
+        raise Refused(f"--port {given.port} cannot be opened ({error}); write another") from None
     with server:
         echo(f"{study}: {server.address} (Ctrl-C ends)")
         server.serve_forever()

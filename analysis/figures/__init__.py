@@ -59,7 +59,7 @@ UNITS = {"cell": "configurations", "label": "lines", "facet": "panels"}  # what 
 
 def edits(case: Case) -> Edits:
     """The user's figures.yaml of a study.  Raises `Refused`."""
-    return edits_of(case.folder / FILE, case.study.manifest, list(KINDS), case.words)
+    return edits_of(case.folder / FILE, case.study.manifest, list(KINDS))
 
 
 def tables(case: Case, edited: Edits | None = None) -> dict[str, pandas.DataFrame]:
@@ -93,7 +93,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     manifest = case.study.manifest
     page = page_of(manifest, edited)
     case.drawn.update(tables(case, edited))
-    write_defaults(case.folder / FILE, manifest, case.drawn, style.colours(manifest), case.words)
+    write_defaults(case.folder / FILE, manifest, case.drawn, style.colours(manifest))
     files = []
     missing: set[str] = set()
     for name, table in case.drawn.items():

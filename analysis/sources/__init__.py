@@ -7,9 +7,7 @@ a study of these.  What nobody named and what is doubtful is proposed as a comma
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Refused
@@ -19,22 +17,20 @@ from ablate.runs.study import Study, load_study
 
 
 class Request(NamedTuple):
-    """What the user named about runs of other programs, by options or in a study file; the rest is proposed.
+    """What the user named about runs of other programs; the rest is proposed.
 
     source      the option and the value that name the runs: ("--runs", "runs.csv")
-    factors     what is compared; those in `within` are not, and effects are given at each of their levels
+    factors     what is compared
     metrics     the metric to compare by; further ones are kept
     lower       whether less of it is better
     reference   pairs of factor and level, as texts
+    margin      the difference that does not matter, in the metric's unit
     unpaired    runs of one seed share nothing, or there are no seeds
     group       of W&B, the group of runs
     names       a pattern of the runs' names with {fields}, which become columns
     seed_from, step_from   the columns of seed and step
     at          the point of a curve that counts: last or best
     ends        where runs that end at different steps are compared: common or own
-
-    study_yaml  the study file, of which is what follows: the study's name, its question, the design, the levels of
-                factors in order, margin and claims, and the levels at which they are made
     """
 
     source: tuple[str, str] = ("--runs", "")
@@ -42,7 +38,7 @@ class Request(NamedTuple):
     metrics: tuple[str, ...] = ()
     lower: bool | None = None
     reference: tuple[tuple[str, str], ...] = ()
-    within: tuple[str, ...] = ()
+    margin: float | None = None
     unpaired: bool = False
     group: str = ""
     names: str = ""
@@ -50,13 +46,6 @@ class Request(NamedTuple):
     step_from: str = ""
     at: str = ""
     ends: str = ""
-    study_yaml: str = ""
-    name: str = ""
-    question: str = ""
-    design: str = ""
-    levels: Mapping[str, list[str]] = MappingProxyType({})
-    margin: float | None = None
-    claims: Any = None
 
     @property
     def command(self) -> str:
@@ -64,27 +53,25 @@ class Request(NamedTuple):
         options = {
             "--factors": ",".join(self.factors),
             "--metric": ",".join(self.metrics),
-            "--within": ",".join(self.within),
             "--reference": ",".join(f"{name}={level}" for name, level in self.reference),
+            "--margin": self.margin,
             "--names": self.names,
             "--seed-from": self.seed_from,
             "--step-from": self.step_from,
             "--group": self.group,
-            "--study": self.study_yaml,
         }
         words = ["ablate", "analyse", *self.source]
         for option, value in options.items():
             if value:
-                words += [option, value]
-        if self.lower is not None:
-            words.append("--lower" if self.lower else "--higher")
-        if self.unpaired:
-            words.append("--unpaired")
-        if self.at:
-            words.append(f"at={self.at}")
-        if self.ends:
-            words.append(f"ends={self.ends}")
-        return shlex.join(words)
+                words += [option, str(value)]
+        flags = {
+            "--lower": self.lower is True,
+            "--higher": self.lower is False,
+            "--unpaired": self.unpaired,
+            f"at={self.at}": self.at,
+            f"ends={self.ends}": self.ends,
+        }
+        return shlex.join([*words, *(flag for flag, is_named in flags.items() if is_named)])
 
     def refusal(self, why: str, **named: Any) -> Refused:
         """An error that ends with the command to write instead: this one with what is `named`."""

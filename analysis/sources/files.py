@@ -34,11 +34,9 @@ def read_runs(path: Path, request: Request) -> Study:
         name = path.resolve().name if path.is_dir() else path.stem
         changed = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC).isoformat(timespec="seconds")
         runs = read_folder(path, request) if path.is_dir() else read_file(path)
-        return study_of(runs, request, request.name or name, path.name, changed)
+        return study_of(runs, request, name, path.name, changed)
     except OSError as error:
         raise Refused(f"{path}: it cannot be read ({error.strerror})") from None
-    except RecursionError:
-        raise Refused(f"{path}: it is nested too deep") from None
     except (Refused, Corrupt) as error:
         raise Refused(f"{path}: {error}") from None
 
@@ -49,17 +47,13 @@ def read_file(file: Path) -> Logged:
         raise Refused("this is the log of one run; name the folder with those of all runs")
     rows = read_table(file)
     table = as_table([*rows.values()], [*rows])
-    try:
-        chart = read_chart(table)
-    except ValueError as error:
-        raise Refused(f"this looks like a chart of W&B, and cannot be read ({error})") from None
+    chart = read_chart(table)
     if chart:
         return logged([Run(name, {}, rows) for name, rows in chart.items()], [])
     if {"Created", "State"} <= set(table):  # W&B's table of runs, which has the newest first
         table = table.sort_values("Created", kind="stable")
     names = [name for name in table if plain(name) in NAMES]
-    is_ours = {"cell", "label", "status"} <= set(table)  # has the reference first
-    return Logged(typed(table), table, table[names[0]].tolist() if names else [], [], True, is_ours)
+    return Logged(typed(table), table, table[names[0]].tolist() if names else [], [], is_table=True)
 
 
 def read_chart(table: pandas.DataFrame) -> dict[str, list[dict[str, Any]]]:
@@ -73,7 +67,7 @@ def read_chart(table: pandas.DataFrame) -> dict[str, list[dict[str, Any]]]:
     points = table.melt(step, columns)
     points[["run", "metric"]] = points["variable"].str.extract(f"^{CHART}$")
     points = points[points["value"] != ""]
-    rows = points.pivot(index=["run", step], columns="metric", values="value").fillna("").reset_index(step)
+    rows = points.pivot_table("value", ["run", step], "metric", "last").fillna("").reset_index(step)
     return {str(run): rows.loc[[run]].to_dict("records") for run in points["run"].unique()}
 
 

@@ -42,7 +42,6 @@ class Logged(NamedTuple):
     names       the names of the runs, which may hold seed and factors
     notes       what was left out
     is_table    the rows of `runs` are those of a table, of which several may be steps of one run
-    reference_first  the first run is of the reference, as in tables that ablate wrote
     """
 
     runs: pandas.DataFrame
@@ -50,10 +49,9 @@ class Logged(NamedTuple):
     names: list[str]
     notes: list[str]
     is_table: bool = False
-    reference_first: bool = False
 
 
-def logged(runs: list[Run], notes: list[str], reference_first: bool = False) -> Logged:
+def logged(runs: list[Run], notes: list[str]) -> Logged:
     """The two tables of these runs."""
     settings = []
     names = []
@@ -67,7 +65,7 @@ def logged(runs: list[Run], notes: list[str], reference_first: bool = False) -> 
     whose = np.repeat(labels, [len(run.rows) for run in runs])
     rows = as_table([as_texts(row) for run in runs for row in run.rows], list(whose))
     table = typed(as_table([as_texts(row) for row in settings], labels))
-    return Logged(table, rows, names, notes, False, reference_first)
+    return Logged(table, rows, names, notes)
 
 
 def as_table(rows: list[Texts], index: list[str]) -> pandas.DataFrame:

@@ -9,13 +9,12 @@ from analysis.sources import Request
 from analysis.sources.logged import NAMED, RUN, note
 from analysis.sources.roles import Roles
 
-TURNED = 1.02  # times its best from which a curve is said to have turned, as for runs of ablate
-Points = tuple[pandas.DataFrame, list[str], Request]
+TURNED = 0.02  # of its best, by which a curve has turned, as for runs of ablate
 
 
 def with_results(
     runs: pandas.DataFrame, curves: pandas.DataFrame, roles: Roles, request: Request, doubts: list[str]
-) -> Points:
+) -> tuple[pandas.DataFrame, list[str], Request]:
     """The runs with the metrics at the point that counts, notes, and the request with a point where one must be named.
 
     Runs that end at different steps are compared at the last step that all have, or, if asked, at their own ends.
@@ -23,37 +22,35 @@ def with_results(
     """
     metrics = roles.metrics
     endpoint = metrics[0]
-    lower = roles.lower
-    last_values = curves.groupby(level=RUN)[metrics].last()
-    runs = runs.join(last_values)
+    runs = runs.join(curves.groupby(level=RUN)[metrics].last())
     evaluations = curves[curves[endpoint].notna()]
-    last_steps = evaluations.groupby(level=RUN)["step"].max().reindex(runs.index)
-    notes = mark_without_result(runs, last_steps, roles, request)
+    ends = evaluations.groupby(level=RUN)["step"].max().reindex(runs.index)
+    notes = mark_without_result(runs, ends, roles, request)
     done = runs.index[runs["status"] == "done"]
     evaluations = evaluations[evaluations.index.isin(done)]
-    first_end = last_steps[done].min()
-    last_end = last_steps[done].max()
+    first_end = ends[done].min()
+    last_end = ends[done].max()
+    span = f"runs end at different steps, {first_end:.15g} to {last_end:.15g}"
     if request.at == "best":
-        runs.loc[done, metrics] = best_of(evaluations, endpoint, lower)[metrics]
-        numbers = sorted(set(evaluations.groupby(level=RUN).size()))
-        counts = formatting.ranged(map(str, numbers))
-        why = "which flatters runs evaluated more often"
-        notes.append(f"each run is compared at its best {endpoint} of {counts}, {why}")
+        runs.loc[done, metrics] = best_of(evaluations, roles)[metrics]
+        notes.append(f"each run is compared at its best {endpoint}, which flatters runs that were evaluated more often")
+    elif first_end < last_end and request.ends == "own":
+        notes.append(f"{span}, and are compared at their own ends")
     elif first_end < last_end:
-        span = f"runs end at different steps, {first_end:.15g} to {last_end:.15g}"
-        common = last_common_step(evaluations, len(done))
-        if request.ends == "own":
-            notes.append(f"{span}, and are compared at their own ends")
-        elif common >= first_end / 2:
+        runs_at_step = evaluations.groupby("step").size()
+        common = runs_at_step.index[runs_at_step == len(done)].max()  # NaN if there is none
+        if common >= first_end / 2:
             evaluations = evaluations[evaluations["step"] <= common]
             runs.loc[done, metrics] = curves[curves["step"] <= common].groupby(level=RUN)[metrics].last()
-            last = f"compared at step {common:.15g}, the last that all have"
-            notes.append(f"{span}: {last}; ends=own compares each at its own end")
+            why = f"compared at step {common:.15g}, the last that all have"
+            notes.append(f"{span}: {why}; ends=own compares each at its own end")
         else:
             doubts.append(f"{span}, without a step near their ends that all have; compare them at their own ends")
             request = request._replace(ends="own")
     if not request.at:
-        turned = turned_runs(runs.loc[done], evaluations, endpoint, lower)
+        best = best_of(evaluations, roles)[endpoint].reindex(done)
+        worse_by = (runs.loc[done, endpoint] - best) * (1 if roles.lower else -1)
+        turned = runs.loc[done][worse_by > TURNED * best.abs()]
         if len(turned):
             names = formatting.first_of(run_names(turned), NAMED)
             doubts.append(f"{endpoint} ends worse than its best in {names}: write at=last or at=best")
@@ -64,7 +61,7 @@ def with_results(
     return runs, notes, request
 
 
-def mark_without_result(runs: pandas.DataFrame, last_steps: pandas.Series, roles: Roles, request: Request) -> list[str]:
+def mark_without_result(runs: pandas.DataFrame, ends: pandas.Series, roles: Roles, request: Request) -> list[str]:
     """Change the status of runs that are done but have no result, in place, and return notes on them.
 
     A run that ended earlier than most of its configuration has none, as its last value is from mid-schedule, unless
@@ -79,26 +76,13 @@ def mark_without_result(runs: pandas.DataFrame, last_steps: pandas.Series, roles
         why = f"with a {endpoint} of exactly 0, as crashed runs log it"
         notes += set_status(runs, runs[endpoint] == 0, "failed", why)
     if request.ends != "own":
-        ends = last_steps[runs["status"] == "done"]
+        ends = ends[runs["status"] == "done"]
         is_early = ends < ends.groupby(level="cell").transform("max")
         is_rare = is_early.groupby(level="cell").transform("mean") < 0.5
         stopped = (is_early & is_rare).reindex(runs.index, fill_value=False)
         why = f"that stopped before the last step of their configuration and so have no final {endpoint}"
         notes += set_status(runs, stopped, "missing", why)
     return notes
-
-
-def last_common_step(evaluations: pandas.DataFrame, count: int) -> float:
-    """The last step at which all of so many runs were evaluated; NaN if there is none."""
-    runs_at_step = evaluations.groupby("step").size()
-    return float(runs_at_step.index[runs_at_step == count].max())
-
-
-def turned_runs(runs: pandas.DataFrame, evaluations: pandas.DataFrame, endpoint: str, lower: bool) -> pandas.DataFrame:
-    """The runs whose endpoint is worse than the best of their curve by more than `TURNED` allows."""
-    best = best_of(evaluations, endpoint, lower)[endpoint].reindex(runs.index)
-    worse_by = runs[endpoint] - best if lower else best - runs[endpoint]
-    return runs[worse_by > (TURNED - 1) * best.abs()]
 
 
 def set_status(runs: pandas.DataFrame, which: pandas.Series, status: str, why: str) -> list[str]:
@@ -108,10 +92,11 @@ def set_status(runs: pandas.DataFrame, which: pandas.Series, status: str, why: s
     return note(run_names(runs[changed]), f"{why}, counted as {status}")
 
 
-def best_of(curve: pandas.DataFrame, endpoint: str, lower: bool) -> pandas.DataFrame:
-    """By run, the row with its best value of the endpoint."""
-    is_finite = np.isfinite(curve[endpoint])
-    in_order = curve[is_finite].sort_values(endpoint, ascending=lower, kind="stable")
+def best_of(evaluations: pandas.DataFrame, roles: Roles) -> pandas.DataFrame:
+    """By run, the row with its best value of the metric that is compared."""
+    endpoint = roles.metrics[0]
+    is_finite = np.isfinite(evaluations[endpoint])
+    in_order = evaluations[is_finite].sort_values(endpoint, ascending=roles.lower, kind="stable")
     return in_order.groupby(level=RUN).head(1)
 
 

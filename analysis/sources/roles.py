@@ -14,69 +14,28 @@ from ablate.runs.records import STATUSES
 from analysis.sources import Request
 from analysis.sources.logged import AXES, KEYS, Logged, note, typed
 
-SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value", "train_seed", "global_seed", "data_seed")
+SEEDS = ("seed", "random_seed", "seed.value", "train_seed", "global_seed", "data_seed")
 # Counts of training steps, as programs call them, in order of preference; W&B's own _step counts calls of its log.
-STEPS = (
-    "step",
-    "steps",
-    "global_step",
-    "trainer/global_step",
-    "train/global_step",
-    "iter",
-    "iters",
-    "iteration",
-    "updates",
-)
+STEPS = ("step", "steps", "global_step", "trainer/global_step", "train/global_step", "iter", "iters", "iteration")
 WANDB_STEP = "_step"
 EPOCHS = ("epoch", "epochs", "train/epoch", "trainer/epoch")
 NAMES = ("name", "run", "run_name", "run_id")
 # Columns that say which run this is, where or when it ran, or how large it was: factors only if nothing else varies.
-LABELS = ("cell", "id", "exp", "experiment", "exp_name", "commit", "sha", "file", "tags", "user")
-REMARKS = ("note", "notes", "comment", "comments", "remark", "remarks", "description")
-PLACES = (
-    "host",
-    "hostname",
-    "node",
-    "gpu",
-    "gpu_type",
-    "device",
-    "job_id",
-    "out_dir",
-    "output_dir",
-    "init_from",
-    "resume",
-)
-TIMES = (
-    "created",
-    "date",
-    "time",
-    "timestamp",
-    "runtime",
-    "elapsed",
-    "duration",
-    "walltime",
-    "wall_time",
-    "wall_clock",
-    "train_time",
-    "training_time",
-)
-UNIT_OF_TIME = re.compile(r"[_ ]*[(\[][^()\[\]]*[)\]]$|_(ms|s|secs?|seconds|mins?|minutes|h|hours)$")
-SIZES = ("n_params", "num_params", "parameters", "memory", "memory_gb")
-FACTS = {*NAMES, *LABELS, *REMARKS, *PLACES, *TIMES, *SIZES}
+FACTS = {*NAMES, "cell", "id", "exp", "experiment", "exp_name", "commit", "sha", "file", "tags", "note", "notes"}
+FACTS |= {"comment", "description", "host", "gpu", "device", "out_dir", "init_from", "date", "time", "duration"}
+FACTS |= {"n_params", "memory_gb"}
 # Columns of ablate's own tables that are neither factors nor metrics.
 OURS = ("tokens", "seconds", "match", "chosen", "chosen_value", "match_difference", "overfits")
 SPLITS = ({"test"}, {"val", "valid", "validation", "eval", "dev", "heldout"}, set[str](), {"train", "training"})
 # What programs call the end of a run, in lower case; autoresearch keeps or discards a commit.
 ENDED = {
-    "done": ("", "done", "finished", "completed", "complete", "success", "succeeded", "ok", "keep", "discard"),
+    "done": ("", "done", "finished", "completed", "success", "keep", "discard"),
     "diverged": ("diverged",),
-    "failed": ("failed", "crashed", "crash", "killed", "error", "oom", "timeout"),
-    "missing": ("missing", "running", "pending", "queued", "preempting", "preempted"),
+    "failed": ("failed", "crashed", "crash", "killed", "error", "timeout"),
+    "missing": ("missing", "running", "pending", "preempted"),
 }
 STATUS_OF = {word: status for status in STATUSES for word in ENDED[status]}
 MOST = 20  # columns that a message lists
-DENSE = 0.5  # the share of pairs of configuration and seed that have a run, above which seeds are crossed with them
-SEED_IN_HEADING = re.compile(r"(?:seed|run|rep|trial)[ _-]?\d+", re.IGNORECASE)
 
 
 class Roles(NamedTuple):
@@ -94,16 +53,15 @@ def choose_roles(logged: Logged, request: Request, doubts: list[str]) -> tuple[p
     """The runs with a seed, the roles of the columns, and notes.  Adds to `doubts` what nobody named and could be
     otherwise.  Raises `Refused` where there is no column for a role."""
     step = choose_step(logged.rows, request)
-    runs, seed, without_seed = choose_seeds(with_names(logged, request), logged.names, step, request)
+    runs, seed, without_seed = choose_seeds(with_names(logged, request), logged, step, request)
     runs = with_status(runs)
-    notes = [*logged.notes, *without_seed]
-    metrics = choose_metrics(logged.rows, step, notes, request, doubts)
+    metrics = choose_metrics(logged.rows, step, request, doubts)
     lower = lower_is_better(metrics[0]) if request.lower is None else request.lower
     if lower is None:
         doubts.append(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
         lower = True
     factors, no_factors = choose_factors(runs, step, metrics, request)
-    return runs, Roles(seed, step, metrics, lower, factors), [*notes, *no_factors]
+    return runs, Roles(seed, step, metrics, lower, factors), [*logged.notes, *without_seed, *no_factors]
 
 
 def some(names: Iterable[str], meant: str = "") -> str:
@@ -119,22 +77,18 @@ def plain(name: str) -> str:
     return name.casefold().strip("_ ").removeprefix("config.").replace(" ", "_")
 
 
-def is_fact(name: str) -> bool:
-    """Whether a column's name says that it describes a run, such as `time (min)`, rather than a setting."""
-    return plain(name) in FACTS or UNIT_OF_TIME.sub("", plain(name)) in TIMES
-
-
 def with_status(runs: pandas.DataFrame) -> pandas.DataFrame:
     """The runs with their ends as one of `STATUSES` in the column `status`; by default a run is done.  Raises `Refused`
     at an end that is not known."""
     for name in runs:
+        if plain(name) not in ("status", "state"):
+            continue
         ends = runs[name].astype(object).fillna("").astype(str).str.lower()
-        if name == "status" or (plain(name) in ("status", "state") and ends.isin(STATUS_OF).any()):
-            unknown = ends[~ends.isin(STATUS_OF)]
-            if len(unknown):
-                known = ", ".join(STATUSES)
-                raise Refused(f"{unknown.index[0]}: {name} is “{unknown.iloc[0][:20]}”, which is not one of {known}")
-            return runs.drop(columns=name).assign(status=ends.map(STATUS_OF))
+        unknown = ends[~ends.isin(STATUS_OF)]
+        if len(unknown):
+            known = ", ".join(STATUSES)
+            raise Refused(f"{unknown.index[0]}: {name} is “{unknown.iloc[0][:20]}”, which is not one of {known}")
+        return runs.drop(columns=name).assign(status=ends.map(STATUS_OF))
     return runs.assign(status="done")
 
 
@@ -153,28 +107,13 @@ def with_names(logged: Logged, request: Request) -> pandas.DataFrame:
             pattern += f"(?P<{part[1:-1]}>.+)"
         else:
             pattern += ".*" if part == "*" else re.escape(part)
-    why = f"it fits none of the runs' names, which are {some(logged.names)}"
     try:
         fields = pandas.Series(logged.names, logged.runs.index, dtype=str).str.extract(f"^{pattern}$")
     except (re.error, ValueError) as error:
-        why = str(error)
-        fields = pandas.DataFrame()
+        raise Refused(f"--names {request.names}: {error}") from None
     if fields.isna().all(axis=None):
-        why = f"--names {request.names}: {why}"
-        pattern = example(logged.names)
-        if pattern:
-            raise request.refusal(why, names=pattern)
-        raise Refused(f"{why}; these names have no number that could be the seed")
+        raise Refused(f"--names {request.names}: it fits none of the runs' names, which are {some(logged.names)}")
     return logged.runs.drop(columns=[*fields], errors="ignore").join(typed(fields))
-
-
-def example(names: list[str]) -> str:
-    """A pattern that reads seeds from such names: their last number, if several names have the same one; "" if none."""
-    fits = [re.fullmatch(r"(.+?)([-_./ ]*(?:seed|s|run)?[-_=./ ]?)(\d+)(\D*)", name) for name in names]
-    numbered = [fit for fit in fits if fit]
-    if len({fit[1] for fit in numbered}) > 1 and len({fit[3] for fit in numbered}) < len(names):
-        return f"{{variant}}{numbered[0][2]}{{seed}}{numbered[0][4]}"
-    return "{variant}-s{seed}" if any("-s" in name for name in names) else ""
 
 
 def choose_column(table: pandas.DataFrame, candidates: list[str], option: str, named: str, request: Request) -> str:
@@ -186,29 +125,21 @@ def choose_column(table: pandas.DataFrame, candidates: list[str], option: str, n
     columns = [named] if named else candidates
     # Columns of equal values are one: whichever is read, the result is the same.
     distinct = list(table[columns].T.drop_duplicates().index)
-    if not distinct:
-        return ""
     if len(distinct) > 1:
-        what = option.removesuffix("_from")
-        why = f"each of {formatting.listed(distinct)} could be the {what}"
+        why = f"each of {formatting.listed(distinct)} could be the {option.removesuffix('_from')}"
         raise request.refusal(why, **{option: distinct[0]})
-    return distinct[0]
+    return distinct[0] if distinct else ""
 
 
 def choose_step(rows: pandas.DataFrame, request: Request) -> str:
     """The column that counts training steps, "" if there is none.  Raises `Refused` if several could."""
-    columns: list[str] = []
-    for names in (STEPS, (WANDB_STEP,), EPOCHS):
-        columns = [name for name in rows if plain_step(name) in names]
-        if columns:
-            break
+    columns = [name for name in rows if plain(name) in STEPS and name != WANDB_STEP]
+    if not columns:
+        columns = [name for name in rows if name == WANDB_STEP]
+    if not columns:
+        columns = [name for name in rows if plain(name) in EPOCHS]
     candidates = ["step"] if "step" in columns else columns
     return choose_column(rows, candidates, "step_from", request.step_from, request)
-
-
-def plain_step(name: str) -> str:
-    """The name of a column of steps without capitals and underscores around it; W&B's own stays as it is."""
-    return name if name == WANDB_STEP else name.casefold().strip("_ ")
 
 
 def seed_columns(columns: Iterable[str]) -> list[str]:
@@ -218,59 +149,37 @@ def seed_columns(columns: Iterable[str]) -> list[str]:
 
 
 def choose_seeds(
-    runs: pandas.DataFrame, names: list[str], step: str, request: Request
+    runs: pandas.DataFrame, logged: Logged, step: str, request: Request
 ) -> tuple[pandas.DataFrame, str, list[str]]:
     """The runs that have a seed, with it as a whole number in the column `seed`; the column that it is from, "" if runs
     are counted; and a note on runs without.  Raises `Refused` if no run has one, or if several columns could be it."""
     columns = seed_columns(runs)
     varying = [name for name in columns if runs[name].nunique() > 1]
     column = choose_column(runs, varying or columns[:1], "seed_from", request.seed_from, request)
-    if not column:
-        refuse_column_per_seed(runs)
     if column:
         seeds = pandas.to_numeric(runs[column].astype(str), errors="coerce")  # True is none
         is_seed = (seeds % 1 == 0) & (seeds.abs() < 2**63)
-    elif request.unpaired and (names or not step):
+    elif request.unpaired and (logged.names or not step):
         # With steps, the rows of a name are one run; without, each row is a run, also of a name that recurs.
-        whose = names if step else runs.index
+        whose = logged.names if step else runs.index
         seeds = pandas.Series(pandas.factorize(pandas.Series(whose))[0], runs.index)
         is_seed = seeds >= 0
     else:
         is_seed = pandas.Series(False, runs.index)
     if not is_seed.any():
-        raise without_seeds(runs, names, step, request)
+        there = some(runs, "seed")
+        why = f"no run has a seed, of which each needs one; there are {there}; name its column: --seed-from COLUMN"
+        if logged.is_table:
+            raise request.refusal(f"{why}, or, where each row is a run of its own that shares no seed", unpaired=True)
+        why = f"{why}, or read it from the runs' names, which are {some(logged.names)}"
+        raise request.refusal(why, names="{variant}-s{seed}")
     notes = note(runs.index[~is_seed], "without a seed left out")
     others = [name for name in (*columns, column) if name not in ("", "seed")]
     runs = runs.drop(columns=others).assign(seed=seeds)[is_seed]
     return runs.astype({"seed": "int64"}), column, notes
 
 
-def refuse_column_per_seed(runs: pandas.DataFrame) -> None:
-    """Raise `Refused` for a wide table, which has the result of each seed in a column of its own."""
-    wide = [name for name in runs if SEED_IN_HEADING.fullmatch(name.strip())]
-    if len(wide) < 2:
-        return
-    others = [name for name in runs if name not in wide and name != "status"]
-    row = formatting.listed([*others, "seed", "loss"])
-    melt = f"table.melt({others}, var_name='seed', value_name='loss')"
-    how = f"write a row per run with the columns {row}, the seed as a whole number (in pandas: {melt})"
-    raise Refused(f"one row per run is needed, but {some(wide)} are columns of one row; {how}")
-
-
-def without_seeds(runs: pandas.DataFrame, names: list[str], step: str, request: Request) -> Refused:
-    """What to write where no run has a seed."""
-    why = f"no run has a seed; there are {some(runs, 'seed')}; name its column: --seed-from COLUMN"
-    pattern = example(names)
-    if pattern:
-        return request.refusal(f"{why}, or read it from the runs' names", names=pattern)
-    if not names or not step:
-        return request.refusal(f"{why}, or, where each row is a run of its own that shares no seed", unpaired=True)
-    return Refused(f"{why}, or write it into the runs' names and read it by --names '{{variant}}-s{{seed}}'")
-
-
-def choose_metrics(
-    rows: pandas.DataFrame, step: str, notes: list[str], request: Request, doubts: list[str]
-) -> list[str]:
+def choose_metrics(rows: pandas.DataFrame, step: str, request: Request, doubts: list[str]) -> list[str]:
     """The metrics, the one that is compared first: that of --metric, else the loss of the test split, else that of the
     validation split; the training loss where nothing else was logged.  Adds to `doubts` if another could be meant.
     Raises `Refused` if there is none."""
@@ -280,7 +189,7 @@ def choose_metrics(
             raise Refused(f"--metric {name}: there is no such metric; there are {there}")
     ranks = {}
     for name in rows:
-        if name in (*KEYS, *AXES, *OURS, step) or is_fact(name):
+        if name in (*KEYS, *AXES, *OURS, step) or plain(name) in FACTS:
             continue
         split = next((rank for rank, words in enumerate(SPLITS) if words & {*words_of(name)}), 2)
         is_unclear = lower_is_better(name) is None
@@ -290,8 +199,7 @@ def choose_metrics(
     ranked = sorted(ranks, key=lambda name: ranks[name])
     metrics = list(dict.fromkeys([*request.metrics, *ranked]))
     if not metrics:
-        why = "; ".join([f"no column is a metric by its name; there are {some(rows)}", *notes])
-        raise request.refusal(why, metrics=("NAME",))
+        raise request.refusal(f"no column is a metric by its name; there are {some(rows)}", metrics=("NAME",))
     rivals = [name for name in ranked if "@" not in name and ranks[name] == ranks[ranked[0]]]
     if not request.metrics and len(rivals) > 1:
         doubts.append(f"each of {some(rivals)} could be the metric")
@@ -310,83 +218,50 @@ def choose_factors(
     if request.factors:
         return list(request.factors), []
     no_settings = {*OURS, *STEPS, *EPOCHS}
-    columns = [name for name in there if plain(name) not in no_settings and runs[name].nunique(dropna=False) > 1]
-    reasons = follows_a_key(runs, columns, step)
-    candidates = [name for name in columns if name not in reasons]
-    facts = [name for name in candidates if is_fact(name)]
-    if len(facts) < len(candidates):  # facts are factors only if nothing else varies
-        candidates = [name for name in candidates if name not in facts]
-        for name in facts:
-            reasons[name] = "says where, when or how large a run was"
-            if plain(name) in (*NAMES, *LABELS):
-                reasons[name] = "names the configuration"
-            elif plain(name) in REMARKS:
-                reasons[name] = "is a remark"
-    changing = changing_with_seed(runs, candidates, step)
-    reasons |= dict.fromkeys(changing, "changes between the seeds of one configuration")
-    factors, redundant = needed(runs, [name for name in candidates if name not in changing])
-    reasons |= redundant
+    varying = [name for name in there if plain(name) not in no_settings and count(runs, [name]) > 1]
+    settings = [name for name in varying if plain(name) not in FACTS]
+    factors = needed(runs, settings or varying, step)
     if not factors:
         why = f"no column is a factor, of which a comparison needs two values; there are {some(there)}"
         raise Refused(f"{why}; name one: --factors COLUMN, or of logs --names '{{variant}}-s{{seed}}'")
-    words = [f"{name or '(unnamed)'} ({reasons[name]})" for name in columns if name in reasons]
+    words = []
+    for name in varying:
+        if name in factors:
+            continue
+        reason = "does not tell configurations apart"
+        if count(runs, [*factors, name]) == count(runs, factors):
+            reason = "changes with the factors"
+        elif count(runs, ["seed", name]) == count(runs, ["seed"]):
+            reason = "follows the seed"
+        words.append(f"{name or '(unnamed)'} ({reason})")
     return factors, [f"columns that are no factors: {some(words)}"] if words else []
 
 
-def follows_a_key(runs: pandas.DataFrame, columns: list[str], step: str) -> dict[str, str]:
-    """Why columns cannot be factors: they have a value per run, or follow the seed or the step."""
-    reasons = {}
-    steps_recur = step in runs and 2 * runs[step].nunique() <= len(runs)
+def needed(runs: pandas.DataFrame, columns: list[str], step: str) -> list[str]:
+    """The columns without which two runs of one seed, or rows of one step, could not be told apart.
+
+    Left out first are columns whose values have few seeds, as GPUs and measurements do, then those with many values, as
+    names of configurations have.
+    """
+    steps_recur = step in runs and 2 * count(runs, [step]) <= len(runs)
     keys = ["seed", step] if steps_recur else ["seed"]
     most = runs.groupby(keys).size().max()
     if most == 1:  # each run has a seed of its own
+        keys.remove("seed")
         most = len(runs) // 2
-    for name in columns:
-        if runs[name].nunique(dropna=False) > most:
-            reasons[name] = "has a value per run"
-    for key in reversed(keys):
-        others = [name for name in columns if name not in reasons]
-        following = [name for name in others if different(runs, [key, name]) == different(runs, [key])]
-        if len(following) < len(others):
-            reasons |= dict.fromkeys(following, "follows the seed" if key == "seed" else "follows the step")
-    return reasons
-
-
-def changing_with_seed(runs: pandas.DataFrame, columns: list[str], step: str) -> list[str]:
-    """The columns that change between the seeds of one configuration of the other columns, as measurements and remarks
-    do.  The other columns and the seed tell all runs apart, and most configurations have most seeds."""
-    keys = ["seed", step] if step in runs else ["seed"]
-    changing = []
-    for name in sorted(columns, key=lambda name: -different(runs, [name])):
-        others = [column for column in columns if column != name and column not in changing]
-        if not others:
-            break
-        configurations = different(runs, others)
-        pairs = different(runs, [*others, "seed"])
-        is_crossed = pairs > DENSE * configurations * runs["seed"].nunique() and pairs > configurations
-        identifies = different(runs, [*others, *keys]) == different(runs, [*columns, *keys])
-        if is_crossed and identifies and different(runs, [*others, name]) > configurations:
-            changing.append(name)
-    return changing
-
-
-def needed(runs: pandas.DataFrame, columns: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The columns without which configurations could not be told apart, and why the others are not needed."""
-    factors = list(columns)
-    redundant = {}
-    counts = {name: different(runs, [name]) for name in reversed(columns)}
-    for name in sorted(counts, key=lambda name: -counts[name]):
+    order = {}
+    for name in reversed(columns):
+        values = count(runs, [name])
+        if values <= most:  # else it has a value per run
+            order[name] = (count(runs, [name, "seed"]) / values, -values)
+    factors = [name for name in columns if name in order]
+    for name in sorted(order, key=lambda name: order[name]):
         others = [column for column in factors if column != name]
-        if not others or different(runs, others) < different(runs, factors):
-            continue
-        factors = others
-        redundant[name] = "names the configuration"
-        for column in others:
-            if different(runs, [column, name]) == different(runs, [column]):
-                redundant[name] = f"changes with {column}"
-    return factors, redundant
+        if [*others, *keys] and count(runs, [*others, *keys]) == count(runs, [*factors, *keys]):
+            factors = others
+    return factors
 
 
-def different(runs: pandas.DataFrame, columns: list[str]) -> int:
+def count(runs: pandas.DataFrame, columns: list[str]) -> int:
     """The number of different combinations in these columns."""
     return len(runs[columns].drop_duplicates())

@@ -1,27 +1,26 @@
 """A study of imported runs, as evidence reads it: the manifest that a plan would have written, runs and curves."""
 
-import dataclasses
 import math
-from typing import Any
+from dataclasses import replace
 
+import numpy as np
 import pandas
 
-from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.formatting import show
+from ablate.formatting import listed, show
 from ablate.runs.logs import lower_is_better, words_of
 from ablate.runs.naming import measured_as
-from ablate.runs.records import Manifest, MarginEntry, PlannedRun, TaskFacts, Way
+from ablate.runs.records import Cell, Manifest, MarginEntry, PlannedRun, TaskFacts, Way
 from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 from analysis.sources import Request
-from analysis.sources.design import TASK, Levels, arrange, label_of
+from analysis.sources.design import arrange, label_of
 from analysis.sources.logged import AXES, RUN, SHAPE, Logged, note, numbers
-from analysis.sources.points import run_names, with_results
+from analysis.sources.points import with_results
 from analysis.sources.roles import Roles, choose_roles
-from analysis.sources.study_file import claims_of
 
-DENSE = 0.5  # if a larger share of the pairs of configuration and seed has a row, the other pairs are missing runs
+TASK = "runs"
+DENSE = 0.5  # if a larger share of the pairs of configuration and seed has a row, the other pairs are named
 
 
 def study_of(logged: Logged, request: Request, study: str, source: str, created: str) -> Study:
@@ -30,57 +29,45 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     asked = request
     doubts: list[str] = []
     runs, roles, notes = choose_roles(logged, request, doubts)
-    factors = roles.factors
     runs = in_cells(runs, roles)
     runs, left_out = without_reruns(runs, roles, logged.is_table)
     runs, curves = by_run(runs, logged, roles)
     if runs["seed"].nunique() > 1 and runs["cell"].is_unique:
-        why = f"no two runs have the same {formatting.listed(factors)}"
-        counts = runs[factors].nunique()
-        fewer = tuple(counts.index[counts < counts.max()])
-        if fewer and runs.duplicated([*fewer]).any() and not runs.duplicated([*fewer, "seed"]).any():
-            raise request.refusal(why, factors=fewer)
-        raise Refused(f"{why}; name what is compared: --factors COLUMN")
-
-    cells: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
-    facts, pairing = facts_of(runs, request.unpaired)
-    plan = arrange(cells, facts, request, logged.reference_first, doubts)
-    runs["label"] = runs["cell"].map({cell.id: cell.label for cell in plan.cells})
+        raise Refused(f"no two runs have the same {listed(roles.factors)}; name what is compared: --factors COLUMN")
+    batches, pairing = batches_of(runs, request.unpaired)
+    cells = cells_of(runs, roles.factors, batches)
+    plan = arrange(cells, request, doubts)
+    runs["label"] = runs["cell"].map({cell.id: cell.label for cell in cells})
     runs, on_points, request = with_results(runs, curves, roles, request, doubts)
-    runs, missing = with_missing(runs)
-    reference = next(cells[cell.id] for cell in plan.cells if cell.reference)
+    absent = note_on_absent(runs)
     request = request._replace(
-        factors=tuple(factors),
+        factors=tuple(roles.factors),
         metrics=request.metrics or (roles.metrics[0],),
         lower=roles.lower,
-        reference=tuple((name, show(level)) for name, level in reference.items() if name not in request.within),
+        reference=tuple((name, show(level)) for name, level in plan.reference.items()),
         seed_from="" if roles.seed == "seed" else roles.seed,
     )
     if doubts:
         raise Refused(f"{'; '.join([*doubts, *notes])}; to compare as proposed, write: {request.command}")
-
-    directions = {roles.metrics[0]: roles.lower} | {name: lower_is_better(name) for name in roles.metrics[1:]}
-    runs, curves = in_columns(runs, curves, plan)
-    plan = dataclasses.replace(
+    runs = runs.reset_index(drop=True)
+    plan = replace(
         plan,
         study=study,
         source=source,
         created=created,
         updated=created,
         command=request.command,
-        tasks={TASK: task_of(source, directions)},
+        tasks={TASK: task_of(source, roles)},
         seeds=sorted({int(seed) for seed in runs["seed"]}),
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
-        claims=claims_of(request, plan, directions),
         margin=MarginEntry(value=request.margin) if request.margin else None,
-        question=request.question or None,
         endpoint=roles.metrics[0],
     )
     remarks = remarks_of(plan, roles.lower, pairing)
     if request != asked:
         remarks.append(f"inferred, and not doubtful; to name it all write: {request.command}")
-    plan = dataclasses.replace(plan, remarks=remarks)
-    return Study(plan, runs, curves, [*notes, *left_out, *on_points, *missing])
+    notes = [*notes, *left_out, *on_points, *absent]
+    return Study(replace(plan, remarks=remarks), runs, with_runs(curves, runs, roles.factors), notes)
 
 
 def in_cells(runs: pandas.DataFrame, roles: Roles) -> pandas.DataFrame:
@@ -107,8 +94,7 @@ def without_reruns(runs: pandas.DataFrame, roles: Roles, is_table: bool) -> tupl
     notes = []
     if "created" in runs:
         newest = runs.sort_values("created", kind="stable").drop_duplicates(keys, keep="last")
-        older = runs.index.difference(newest.index)
-        notes = note(older, "left out, whose configuration and seed were run again")
+        notes = note(runs.index.difference(newest.index), "left out, whose configuration and seed were run again")
         runs = runs.loc[runs.index.intersection(newest.index)]
     equal = runs[runs.duplicated(keys, keep=False)]
     if len(equal):
@@ -135,64 +121,66 @@ def by_run(runs: pandas.DataFrame, logged: Logged, roles: Roles) -> tuple[pandas
     steps = curves.groupby(RUN)["step"]
     curves["step"] = steps.ffill().fillna(steps.bfill()).fillna(steps.cumcount())
     curves = curves.groupby([*RUN, "step"]).last().reset_index("step")
-    columns = [name for name in dict.fromkeys([*RUN, "status", *roles.factors, *SHAPE, "batches"]) if name in runs]
-    runs = runs[columns].assign(path=runs.index, error=None).drop_duplicates(RUN, keep="last")
+    columns = dict.fromkeys([*RUN, "status", *roles.factors, *SHAPE, "batches"])
+    runs = runs[runs.columns.intersection([*columns], sort=False)]
+    runs = runs.assign(path=runs.index, error=None).drop_duplicates(RUN, keep="last")
     return runs.set_index(RUN, drop=False).loc[in_order], curves
 
 
-def facts_of(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, dict[str, Any]], str]:
-    """By configuration its sizes, where the runs have them, and a key of its batches, which is equal where runs of one
-    seed pair: by the column `batches`, or else between all; and a description of the pairing."""
-    facts: dict[str, dict[str, Any]] = {cell: {"batches": cell} for cell in runs["cell"]}
-    pairing = "unpaired, as asked"
-    if not unpaired and runs.groupby(level="seed").size().max() < 2:
-        pairing = "unpaired: no two configurations have a seed in common"
-    elif not unpaired:
+def batches_of(runs: pandas.DataFrame, unpaired: bool) -> tuple[pandas.Series, str]:
+    """By configuration a key of its batches, equal where runs of one seed pair (by the column `batches`, or else all);
+    and a description of the pairing."""
+    if unpaired or runs.groupby(level="seed").size().max() < 2:
+        pairing = "unpaired, as asked" if unpaired else "unpaired: no two configurations have a seed in common"
+        keys = runs["cell"]
+    elif "batches" in runs:
+        pairing = "paired by seed where batches are equal"
+        keys = runs["batches"]
+    else:
         pairing = "paired by seed, which is valid whatever runs of one seed share"
         keys = pandas.Series("seed", runs.index)
-        if "batches" in runs:
-            pairing = "paired by seed where batches are equal"
-            keys = runs["batches"]
-        for cell, key in keys.sort_index(level="seed").groupby(level="cell").first().items():
-            facts[cell]["batches"] = key
-    for name in runs.columns.intersection(SHAPE):
-        sizes = pandas.to_numeric(runs[name].astype(str), errors="coerce").replace(math.inf, math.nan)
-        for cell, size in sizes.groupby(level="cell").first().dropna().items():
-            facts[cell][name] = size
-    return facts, pairing
+    return keys.sort_index(level="seed").groupby(level="cell").first(), pairing
 
 
-def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
-    """The runs plus a row of status `missing` for each absent cell and seed, if most pairs are present; with a note."""
+def cells_of(runs: pandas.DataFrame, factors: list[str], batches: pandas.Series) -> list[Cell]:
+    """The configurations of the runs, with their sizes where the runs have them."""
+    cells = []
+    for name, rows in runs.groupby(level="cell", sort=False):
+        levels = rows[factors].iloc[0].to_dict()
+        sizes = {}
+        for column in rows.columns.intersection(SHAPE):
+            values = pandas.to_numeric(rows[column].astype(str), errors="coerce")
+            finite = values[np.isfinite(values)].tolist()
+            sizes[column] = finite[0] if finite else None
+        label = label_of(levels)
+        facts = {"batches": batches[name], "reference": False, **sizes}
+        cells.append(Cell(id=name, name=label, label=label, task=TASK, levels=levels, **facts))
+    return cells
+
+
+def note_on_absent(runs: pandas.DataFrame) -> list[str]:
+    """A note on the pairs of configuration and seed without a row, if most pairs have one."""
     labels = runs.groupby(level="cell", sort=False)["label"].first()
-    pairs = pandas.MultiIndex.from_product([labels.index, sorted({*runs["seed"]})], names=RUN)
-    absent = pairs.difference(runs.index, sort=False).to_frame()
-    if absent.empty or len(runs) <= DENSE * len(pairs):
-        return runs, []
-    absent = absent.assign(label=absent["cell"].map(labels), status="missing", path="", error=None)
-    return pandas.concat([runs, absent]), note(run_names(absent), "without a row, counted as missing")
+    pairs = pandas.MultiIndex.from_product([labels.index, sorted({*runs["seed"]})])
+    absent = pairs.difference(runs.index, sort=False)
+    if len(runs) <= DENSE * len(pairs):
+        return []
+    return note([f"{labels[cell]} seed {seed}" for cell, seed in absent], "without a row")
 
 
-def in_columns(
-    runs: pandas.DataFrame, curves: pandas.DataFrame, plan: Manifest
-) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """Runs and curves with the columns of studies of ablate, in their order; no curves where each run has one row."""
-    levels = {cell.id: cell.levels for cell in plan.cells}
-    runs = runs.reset_index(drop=True)
-    for name in plan.factors:
-        runs[name] = [levels[cell][name] for cell in runs["cell"]]
-    first = list(dict.fromkeys(["cell", "label", "seed", "status", *plan.factors]))
-    runs = runs[[*first, *runs.columns.difference(first, sort=False)]]
+def with_runs(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
+    """The curves with what tells their runs apart, as those of ablate; none where each run has one row."""
     if not curves.index.has_duplicates:
         curves = curves[:0]
-    columns = dict.fromkeys([*RUN, "label", "path", *plan.factors])
-    return runs, curves.reset_index().merge(runs[list(columns)])
+    columns = dict.fromkeys([*RUN, "label", "path", *factors])
+    return curves.reset_index().merge(runs[list(columns)])
 
 
-def task_of(source: str, directions: dict[str, bool | None]) -> TaskFacts:
+def task_of(source: str, roles: Roles) -> TaskFacts:
     """What is known of the task: the metrics, the one that is compared first, and which of their values are better."""
-    ways: dict[str, Way] = {}
-    for metric, lower in directions.items():
+    ways: dict[str, Way] = {measured_as(roles.metrics[0]): "min" if roles.lower else "max"}
+    for metric in roles.metrics[1:]:
+        lower = lower_is_better(metric)
         if lower is not None:
             ways.setdefault(measured_as(metric), "min" if lower else "max")
     return TaskFacts(name=source, title=source, metrics=ways)

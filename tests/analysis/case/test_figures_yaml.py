@@ -39,20 +39,13 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path):
     case = made(tmp_path)
     manifest = case.study.manifest
     file = case.folder / FILE
-    write_defaults(file, manifest, ["effects"], style.colours(manifest), {})
+    write_defaults(file, manifest, ["effects"], style.colours(manifest))
     assert figures.edits(case) == edits_of(Path("nowhere"), manifest, [])
     assert "#   ffn=mlp: ReLU MLP\n" in file.read_text()
     assert "#   ffn: [mlp, glu, swiglu]\n" in file.read_text()
     file.write_text("# mine\nwidth: single\n")
-    write_defaults(file, manifest, ["effects"], style.colours(manifest), {})
+    write_defaults(file, manifest, ["effects"], style.colours(manifest))
     assert figures.edits(case).width == STYLES["default"].widths["single"]
-    for name in ("icml", "acl"):  # what the command line asks for is kept in the file, which stays as it is otherwise
-        write_defaults(file, manifest, ["effects"], {}, {"style": name})
-        assert figures.edits(case).width == STYLES[name].widths["single"]
-        assert file.read_text() == f"style: {name}\n# mine\nwidth: single\n"
-    file.write_text("# mine\n{width: single}\n")
-    with pytest.raises(Refused, match=r"is one \{…\}; write style inside of it"):
-        write_defaults(file, manifest, ["effects"], {}, {"style": "acl"})
 
 
 def test_a_heading_without_entries_changes_nothing(tmp_path):
@@ -63,7 +56,7 @@ def test_a_heading_without_entries_changes_nothing(tmp_path):
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path):
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
     file, kinds = case.folder / FILE, list(figures.KINDS)
-    write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest), {})
+    write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
     lines = file.read_text().splitlines()
     file.write_text("\n".join(line.removeprefix("# ") for line in lines[3:]))
     edits = figures.edits(case)

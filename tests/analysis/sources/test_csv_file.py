@@ -89,7 +89,13 @@ def test_a_run_that_was_cut_short_has_no_result_unless_ends_are_its_own(tmp_path
     assert set(read(tmp_path, text, "ends=own").runs["status"]) == {"done"}
 
 
-@pytest.mark.parametrize("line", ["b,1,", "b,1,NA", "b,1,-", ""])
+def test_a_run_without_a_row_is_named(tmp_path):
+    rows = [f"{cell},{seed},{loss(i, seed)}" for i, cell in enumerate("ab") for seed in range(3)]
+    study = read(tmp_path, "\n".join(["ffn,seed,loss", *rows[:-1]]))
+    assert study.notes == ["1 run without a row: b seed 2"] and evidence.effects(study)["n"].item() == 2
+
+
+@pytest.mark.parametrize("line", ["b,1,", "b,1,NA", "b,1,-"])
 def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path, line):
     lines = [f"{cell},{seed},{loss(i, seed)}" for i, cell in enumerate("ab") for seed in range(3)]
     lines[4] = line
@@ -123,7 +129,7 @@ def test_steps_under_the_names_of_other_programs(tmp_path, name):
     assert study.manifest.factors == {"ffn": ["a", "b"]}
     assert study.curves["step"].tolist() == [0, 9] * 10
     assert evidence.effects(study)["n"].tolist() == [5]
-    assert study.notes == ["columns that are no factors: lr (follows the step)"]
+    assert study.notes == ["columns that are no factors: lr (does not tell configurations apart)"]
 
 
 @pytest.mark.parametrize(
@@ -146,19 +152,33 @@ def test_the_type_of_levels(tmp_path, levels, read_as):
     assert evidence.effects(study)["n"].tolist() == [4]
 
 
-def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path):
-    lines = ["f,g,seed,test/loss"]
-    for (i, pair), seed in itertools.product(enumerate(["a + b,c", "a,b + c", "a,c", "a + b,b + c"]), range(3)):
-        lines.append(f"{pair},{seed},{loss(i, seed)}")
-    assert len({cell.label for cell in read(tmp_path, "\n".join(lines)).manifest.cells}) == 4
-
-
 @pytest.mark.parametrize("name", ["tokens", "params", "device"])
 def test_a_column_that_is_seldom_a_factor_can_be_named_as_one(tmp_path, name):
     file = table(tmp_path, f"{name},seed,loss", lambda v, s, y: f"{v},{s},{y}", "1000 2000")
     study = analysed(file, "--factors", name)
     assert study.manifest.factors == {name: [1000, 2000]}
     assert evidence.effects(study)["seconds_ratio"].isna().all()
+
+
+def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path, capsys):
+    file = table(tmp_path, "ffn,seed,loss", lambda v, s, y: f"{v},{s},{y}", seeds=6)
+    assert evidence.effects(analysed(file))["verdict"].item() == "better"
+    study = analysed(file, "--margin", "0.2")
+    effect = evidence.effects(study).iloc[0]
+    assert effect["verdict"] == "negligible" and "by a margin written after results" in effect["note"]
+    told = "margin: ±0.2, post hoc: nothing tells that it was written before the results"
+    assert evidence.margin_line(study) == told and "--margin 0.2" in study.manifest.command
+    with pytest.raises(SystemExit):
+        analysed(file, "--margin", "-1")
+    assert "argument --margin: invalid positive_number value: '-1'" in capsys.readouterr().err
+
+
+def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, capsys):
+    name = fabricate(tmp_path / "results", GRID)
+    file = table(tmp_path, "ffn,seed,loss", lambda v, s, y: f"{v},{s},{y}").rename(tmp_path / f"{name}.csv")
+    said = refused_line(capsys, "export", "--runs", str(file), "--results-dir", str(tmp_path / "results"))
+    assert f"{name} is for the study {name} itself, not for runs of" in said
+    assert not (tmp_path / "results" / "figures").exists()
 
 
 def test_seeds_keep_all_their_digits(tmp_path):
@@ -173,15 +193,19 @@ def test_a_row_without_a_whole_number_as_its_seed_is_left_out_and_said(tmp_path,
     assert analysed(file).notes[0] == "1 run without a seed left out: line 3"
 
 
+PAIRS = ["a + b,c", "a,b + c", "a,c", "a + b,b + c"]
+ALIKE = "".join(f"{pair},{seed},{loss(i, seed)}\n" for i, pair in enumerate(PAIRS) for seed in (0, 1))
 PLAIN = "ffn,seed,loss\na,0,2.0\na,1,2.1\nb,0,2.2\nb,1,2.4\n"
 REFUSED = [
-    (PLAIN.replace("seed", "sed"), "no run has a seed; there are ffn, sed and loss; did you mean sed?"),
+    (PLAIN.replace("seed", "sed"), "each needs one; there are ffn, sed and loss; did you mean sed?"),
     ('"Step","mlp-s0 - test/loss","glu-s0 - test/loss"\n1,2.5,2.5\n', "write: ablate analyse --runs"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; there are ffn, seed and value; write: "),
     ("ffn,seed,loss\na,0,2\na,1,3\n", "no column is a factor, of which a comparison needs two values; there are ffn"),
     (f"{PLAIN}b,2,odd1\n", "line 6: loss is “odd1”, which is not a number; write a decimal point"),
     (PLAIN.replace("loss", "loss,status").replace(".1", ".1,odd"), "line 3: status is “odd”, which is not one of done"),
     (f"{PLAIN}a,0,2.0\n", "line 2 and line 6 are both a, seed 0; name the columns in which they differ"),
+    (f"f,g,seed,loss\n{ALIKE}", "two configurations of f and g have the same name"),
+    ("model,seed 1,seed 2\nbase,2.1,2.2\nbig,2.0,2.1\n", "no run has a seed, of which each needs one"),
 ]
 
 
@@ -198,7 +222,6 @@ OPTIONS = {
     "--metric note": "note is “text”, which is not a number",
     "--reference ffn=aa": "there are a and b; did you mean a?",
     "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
-    "--within ffn": "no factor is left to compare",
     "--step-from steps": "--step-from steps: there is no such column; there are ffn, cell, seed",
     "--seed-from sd": "there are ffn, cell, seed, params, status, hits, note and test/loss; did you mean seed?",
     "--names {ffn}": "--names {ffn}: no column has the names of runs, such as name or run",

@@ -97,10 +97,10 @@ def test_names_hold_seed_and_factors(tmp_path):
 @pytest.mark.parametrize(
     ("write", "words", "said"),
     [
-        (nanogpt, [], "or read it from the runs' names; write: ablate analyse --runs"),
+        (nanogpt, [], "or read it from the runs' names, which are gelu-s0, gelu-s1,"),
         (nanogpt, ["--names", "{v}{v}-s{seed}"], "redefinition of group name 'v'"),
         (nanogpt, ["--names", "{a}/s{seed}"], "it fits none of the runs' names, which are gelu-s0, gelu-s1,"),
-        (nanogpt, [*NAMES, "--factors", "out_dir"], "no two runs have the same out_dir"),
+        (nanogpt, [*NAMES, "--factors", "out_dir"], "no two runs have the same out_dir; name what is compared"),
     ],
 )
 def test_wrong_options_are_one_line(tmp_path, write, words, said):

@@ -2,8 +2,8 @@
 
 import copy
 import json
+import socket
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -33,31 +33,22 @@ def wandb() -> Any:
 
 
 class Api:
-    """`wandb.Api` as far as it is used, answering from a recording; counts how many histories were asked for."""
+    """`wandb.Api` as far as it is used, answering from a recording."""
 
     recorded: ClassVar[list[dict[str, Any]]] = []
-    scanned: ClassVar[list[str]] = []
 
     def __init__(self, timeout: int | None = None):
         assert timeout is not None and timeout <= 60
 
     def runs(self, path: str, per_page: int = 50) -> list[SimpleNamespace]:
-        """The runs of a project."""
+        """The runs of a project with their histories."""
         if path != "someone/glu":
             raise ValueError(f"Could not find project {path}")
-        return [self.run(run) for run in Api.recorded]
-
-    def run(self, recorded: dict[str, Any]) -> SimpleNamespace:
-        """A run with its history."""
-        told = copy.deepcopy(recorded)
-        history = told.pop("history")
-
-        def scan_history(page_size: int = 1000) -> list[dict[str, Any]]:
-            Api.scanned.append(told["id"])
-            return history
-
-        attributes = {"heartbeatAt": told.pop("heartbeat_at")}
-        return SimpleNamespace(**told, scan_history=scan_history, _attrs=attributes)
+        runs = []
+        for run in copy.deepcopy(Api.recorded):
+            history = run.pop("history")
+            runs.append(SimpleNamespace(**run, scan_history=lambda page_size, history=history: history))
+        return runs
 
 
 @pytest.fixture
@@ -65,12 +56,12 @@ def online(wandb, monkeypatch) -> list[dict[str, Any]]:
     """A project `someone/glu` on W&B: the recorded runs, to be changed by a test."""
     monkeypatch.setattr(wandb, "Api", Api)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    Api.recorded, Api.scanned = json.loads(RECORDED.read_text(encoding="utf-8")), []
+    Api.recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     return Api.recorded
 
 
 def test_the_server_is_the_users_and_never_the_folders(online, tmp_path, monkeypatch):
-    """W&B reads `wandb/settings` of the current folder when its API is made; what is kept goes where it should."""
+    """W&B reads `wandb/settings` of the current folder when its API is made."""
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
     monkeypatch.chdir(tmp_path)
@@ -81,12 +72,12 @@ def test_the_server_is_the_users_and_never_the_folders(online, tmp_path, monkeyp
         return Api(timeout)
 
     monkeypatch.setattr("wandb.Api", api)
-    wandb_api.read_wandb("someone/glu", Request(), Path("results"))
-    assert seen == [False] and len([*(tmp_path / "results" / "wandb").glob("someone-glu/*.json")]) == len(online)
+    wandb_api.read_wandb("someone/glu", Request())
+    assert seen == [False]
 
 
-def test_a_recorded_project(online, tmp_path):
-    study = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
+def test_a_recorded_project(online):
+    study = wandb_api.read_wandb("someone/glu", Request())
     assert study.manifest.factors == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
     assert study.manifest.endpoint == "test/loss"
     assert study.manifest.seeds == [0, 1, 2]
@@ -100,20 +91,7 @@ def test_a_recorded_project(online, tmp_path):
     assert len(study.curves) == sum(len(run["history"]) for run in online)
 
 
-def test_a_finished_run_is_fetched_once(online, tmp_path):
-    first = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
-    assert sorted(Api.scanned) == sorted(run["id"] for run in online)
-    Api.scanned.clear()
-    again = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
-    assert Api.scanned == []
-    pandas.testing.assert_frame_equal(evidence.effects(first), evidence.effects(again))
-    online[3]["heartbeat_at"] = "2030-01-01T00:00:00"
-    next((tmp_path / "wandb" / "someone-glu").glob(f"{online[5]['id']}.json")).write_text("{")
-    wandb_api.read_wandb("someone/glu", Request(), tmp_path)
-    assert Api.scanned == [online[3]["id"], online[5]["id"]]
-
-
-def test_what_runs_ended_with(online, tmp_path):
+def test_what_runs_ended_with(online):
     again = copy.deepcopy(online[0]) | {"id": "again", "created_at": "2030-01-01T00:00:00Z"}
     again["history"][-1]["test/loss"] = 1.5
     online[1]["state"] = "crashed"
@@ -125,7 +103,7 @@ def test_what_runs_ended_with(online, tmp_path):
     del online[7]["config"]["seed"]
     online.append(again)
     online.append(copy.deepcopy(online[4]) | {"id": "figures", "config": {"ablate": "figures"}})  # of a dashboard
-    study = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
+    study = wandb_api.read_wandb("someone/glu", Request())
     runs = study.runs.set_index(study.runs["path"].str.extract(r"\((.*)\)", expand=False))
     assert runs.loc["again", "test/loss"] == 1.5
     assert not {"figures", online[0]["id"]} & {*runs.index}
@@ -135,28 +113,34 @@ def test_what_runs_ended_with(online, tmp_path):
     assert "1 run left out, whose configuration and seed were run again" in notes
     assert "2 runs without a seed left out" in notes
     assert "2 runs not ended, counted as missing" in notes
-    Api.scanned.clear()
-    wandb_api.read_wandb("someone/glu", Request(), tmp_path)
-    assert Api.scanned == [online[2]["id"], online[3]["id"]]  # the ones that may go on
 
 
-def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_read_is_one_line(online, tmp_path, monkeypatch, capsys):
     def refused(target: str, *words: str) -> str:
-        return refused_line(capsys, "--wandb", target, *words, "--results-dir", str(tmp_path))
+        return refused_line(capsys, "--wandb", target, *words)
 
     assert "could not be read (ValueError: Could not find project no/body)" in refused("no/body")
-    assert "--wandb nowhere: write ENTITY/PROJECT" in refused("nowhere")
-    assert "is a folder; upload offline runs by `wandb sync`" in refused(str(tmp_path))
+    for target in ("nowhere", str(tmp_path)):
+        assert "write ENTITY/PROJECT; upload offline runs by `wandb sync` first" in refused(target)
     assert "--group x: there is no such group; there are none" in refused("someone/glu", "--group", "x")
     online.clear()
     assert "there are no runs" in refused("someone/glu")
-    monkeypatch.setattr(Api, "runs", lambda *_, **__: threading.Event().wait())
-    monkeypatch.setattr(wandb_api, "SILENCE", 0.2)
-    assert "W&B did not answer within" in refused("someone/glu")
     monkeypatch.delenv("WANDB_API_KEY")
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "no key of W&B is found; set WANDB_API_KEY" in refused("someone/glu")
+
+
+def test_a_server_that_does_not_answer_ends_the_command(wandb, tmp_path, monkeypatch):
+    """By the timeout of W&B's own library, which accepts connections here and waits."""
+    monkeypatch.setattr(wandb_api, "TIMEOUT", 1)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Refused, match=r"--wandb someone/glu: W&B could not be read \(.*did not respond in time"):
+            wandb_api.read_wandb("someone/glu", Request())
+        wandb.teardown()
 
 
 def test_what_our_sender_uploads_gives_the_same_evidence(wandb, tmp_path):
@@ -192,4 +176,4 @@ def test_a_wandb_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "wandb")
     said = r"--wandb needs wandb, which cannot be imported \(TypeError: descriptors cannot be created\)"
     with pytest.raises(Refused, match=said):
-        wandb_api.read_wandb("someone/glu", Request(), tmp_path)
+        wandb_api.read_wandb("someone/glu", Request())

@@ -197,7 +197,7 @@ def test_what_cannot_be_watched_is_a_line(results, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         cases = {
-            ("--port", port): f"--port {port} is in use; write another",
+            ("--port", port): f"--port {port} cannot be opened",
             ("--port", "70000"): "--port 70000 cannot be opened",
             ("fabricatd",): "did you mean fabricated?",
             ("--results-dir", str(results / "nothing")): "no results folder at",
