@@ -57,9 +57,9 @@ def row_of(run: Any) -> Row:
     """A run of the API as plain data."""
     return {
         "id": run.id,
-        "name": run.name or run.id,
-        "group": run.group or "",
-        "state": run.state,
+        "name": visible(run.name or run.id),
+        "group": visible(run.group or ""),
+        "status": STATUS_OF.get(run.state, "missing"),
         "created": str(run.created_at),
         "config": dict(run.config),
         "summary": plain(dict(run.summary)),
@@ -75,30 +75,24 @@ def plain(row: Row) -> Row:
 def logged_runs(runs: list[Row], group: str) -> Logged:
     """The runs of one group.  Raises `Refused`."""
     runs = [run for run in runs if run["config"].get("ablate") != "figures"]
-    groups = list(dict.fromkeys(visible(run["group"]) for run in runs if run["group"]))
+    groups = dict.fromkeys(run["group"] for run in runs if run["group"])
     if group and group not in groups:
         raise Refused(f"--group {group}: there is no such group; there are {', '.join(groups) or 'none'}")
-    studies = {visible(run["group"]) for run in runs if logged_by_ablate(run)}
+    studies = {run["group"] for run in runs if logged_by_ablate(run)}
     if not group and len(studies) > 1:
         raise Refused(f"the runs are of {len(studies)} studies; choose one with --group: {', '.join(sorted(studies))}")
-    runs = [run for run in runs if not group or visible(run["group"]) == group]
+    runs = [run for run in runs if not group or run["group"] == group]
     runs.sort(key=lambda run: run["created"])
     if not runs:
         raise Refused("there are no runs")
-    going_on = [visible(run["name"]) for run in runs if status_of(run) == "missing"]
+    going_on = [run["name"] for run in runs if run["status"] == "missing"]
     return logged([as_run(run) for run in runs], note(going_on, "not ended, counted as missing"))
 
 
 def logged_by_ablate(run: Row) -> Row:
     """What ablate has logged of a run for this module; empty for those of other programs."""
     facts = run["config"].get("ablate")
-    has_levels = isinstance(facts, dict) and isinstance(facts.get("levels"), dict)
-    return facts if has_levels else {}
-
-
-def status_of(run: Row) -> str:
-    """How a run ended."""
-    return STATUS_OF.get(run["state"], "missing")
+    return facts if isinstance(facts, dict) and "levels" in facts else {}
 
 
 def as_run(run: Row) -> Run:
@@ -111,7 +105,7 @@ def as_run(run: Row) -> Run:
     rows = []
     for row in [*history[:-1], history[-1] | only_in_summary]:
         rows.append({name: row[name] for name in row if name == "_step" or not name.startswith("_")})
-    facts = {"status": status_of(run), "created": run["created"]}
+    facts = {"status": run["status"], "created": run["created"]}
     if ours:
         config = ours["levels"] | {"seed": config.get("seed")}
         facts |= {name: ours[name] for name in ("params", "batches") if name in ours}

@@ -167,7 +167,7 @@ def as_fetched(run: dict[str, Any]) -> dict[str, Any]:
     names = {"id": "run_id", "name": "display_name", "group": "run_group", "created": "start_time"}
     fetched = {name: run[key] for name, key in names.items()}
     fetched |= {name: run[name] for name in ("config", "history", "summary")}
-    return fetched | {"state": "failed" if run["exit_code"] else "finished"}
+    return fetched | {"status": "failed" if run["exit_code"] else "done"}
 
 
 def test_a_wandb_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
