@@ -76,8 +76,10 @@ def lines(case: Case) -> list[str]:
     if "speed" in case.further:
         tables["effects on the seconds of a training step"] = case.further["speed"]
     for heading, table in tables.items():
+        if table.empty:
+            continue
         texts.append(heading)
-        shown = evidence.headline(table) if len(table) else table
+        shown = evidence.headline(table)
         for row in named_rows(evidence.decided_first(shown).head(EFFECTS)):
             verdict = formatting.verdict(row, partial(naming.assigned, manifest))
             grounds = "; ".join(filter(None, [verdict, evidence.also_words(row.also)]))
