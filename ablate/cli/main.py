@@ -131,11 +131,8 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
 def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:
     """A word that is no key=value and no option, or an option written twice, and what to write instead."""
     if unknown:
-        option, _, value = unknown[0].partition("=")
-        following = words[words.index(unknown[0]) + 1 :][:1]
-        if not value and following and not re.match("-|.*=", following[0]):
-            value = following[0]
-        return option, f"no such option; {TRIED.get(option) or instead_of_word(option, value)}"
+        option = unknown[0].partition("=")[0]
+        return option, f"no such option; {TRIED.get(option) or instead_of_word(option)}"
     for word in options.words:
         if word.startswith("="):
             return word, "stands alone; write key=value without spaces around =, as in norm=ln,rms"

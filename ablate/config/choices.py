@@ -11,16 +11,15 @@ Choices are also the levels of factors in manifests, which are read here, too.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate.config.files import read_plain
 from ablate.config.groups import other_names
 from ablate.config.schema import PLACED, VARIED, WITH_ARGUMENTS
-from ablate.formatting import instead, nearest, split
+from ablate.formatting import instead, split
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
 SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
@@ -40,6 +39,7 @@ class Variant:
 
     text: str
     name: str
+    own_text: str  # without the settings of other components
     settings: dict[str, Any] = field(default_factory=dict)  # its own, by bare name
     beside: dict[str, Any] = field(default_factory=dict)  # of other components, by key
 
@@ -71,10 +71,14 @@ def parse_choice(group: str, text: str, variants: Variants) -> Choice:
         )
     if not is_pattern(text):
         return Choice(group, text, (parse_variant(group, text, variants),))
-    problem = pattern_problem(group, text, variants[group])
-    if problem:
-        raise ValueError(problem)
+    if group not in PLACED:
+        raise ValueError(f"only {', '.join(PLACED)} can change over the layers; write one variant")
     choices = tuple(parse_variant(group, name, variants) for name in names_of(text))
+    open_ends = sum(times is None for _, times in items_of(text)) + text.endswith(AGAIN)
+    if open_ends > 1 or any(re.match(r"0|\d.*\.\.\.$", word) for word in split(text, "+")):
+        raise ValueError("takes a number from 1 before a variant, or ... behind one of them, which fills other layers")
+    if len(choices) == 1:
+        raise ValueError(f"has one variant in every layer; write {group}={choices[0].text}")
     for variant in choices:
         for key in variant.beside:
             raise ValueError(f"{key} cannot change over the layers; leave it out")
@@ -92,6 +96,7 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
         own_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
     settings: dict[str, Any] = {}
     beside: dict[str, Any] = {}
+    own_texts = []
     for key, value in settings_in_parentheses(text):
         section = key.partition(".")[0]
         if not key:
@@ -100,12 +105,16 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
             raise ValueError(f"gives {key} twice; write it once")
         if section in own_keys or (NAME.fullmatch(key) and key not in WITH_SETTINGS):
             settings[key] = parse_value(value)
+            own_texts.append(f"{key}={value}")
         elif section == group:
             bare = key.rpartition(".")[2]
             raise ValueError(f"{key} is no setting of {name}; its own have bare names, as in {bare}=VALUE")
         else:
             beside[key] = setting_beside(key, value, variants)
-    return Variant(text, name, settings, beside)
+    own_text = text
+    if beside:
+        own_text = f"{name}({','.join(own_texts)})" if own_texts else name
+    return Variant(text, name, own_text, settings, beside)
 
 
 def setting_beside(key: str, value: str, variants: Variants) -> Any:
@@ -126,8 +135,6 @@ def setting_beside(key: str, value: str, variants: Variants) -> Any:
 
 def parse_value(text: str) -> Any:
     """A value in Hydra's grammar: 1e-3, true, [0.9, 0.99], {norm: rms}, 'a text'.  Raises ValueError."""
-    if "${" in text:
-        raise ValueError(f"{text} stands for a value; write the value itself")
     # Loaded here, since reading results needs no parser of Hydra's.
     from hydra.errors import HydraException
 
@@ -152,23 +159,7 @@ def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
         return f"is one word; to compare several write {group}={','.join(names)}"
     if "(" in name:
         return f"cannot be read; {ONE_VALUE_EACH}"
-    return f"no such {group}; {instead_of_file(group, name, files)}"
-
-
-def instead_of_file(folder: str, name: str, files: Mapping[str, Path]) -> str:
-    """What to write instead of the name of a variant or a study file that does not exist."""
-    also = other_names(files)
-    hint = instead(name, files, also)
-    if nearest(name, files, also) or not NAME.fullmatch(name):
-        return hint
-    return f"{hint}; one of your own is DIR/{folder}/{name}.yaml, with --config-dir DIR"
-
-
-class Item(NamedTuple):
-    """Successive layers of one variant; `times` is None if it takes all remaining layers."""
-
-    name: str
-    times: int | None
+    return f"no such {group}; {instead(name, files, other_names(files))}"
 
 
 def variant_of(text: str) -> str:
@@ -195,40 +186,21 @@ def is_pattern(text: str) -> bool:
     return "+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text))
 
 
-def items_of(text: str) -> list[Item]:
-    """The items of a pattern such as 2window+mha: a number before a name, or three dots after it, say how many layers
-    it has."""
-    items = []
+def items_of(text: str) -> list[tuple[str, int | None]]:
+    """The variants of a pattern such as 2window+mha, each with the number of layers before it; None for one with three
+    dots behind it, which takes all remaining layers."""
+    items: list[tuple[str, int | None]] = []
     for word in split(text.removesuffix(AGAIN), "+"):
         match = ITEM.fullmatch(word)
         assert match  # it matches every text
         number, name, fills_rest = match.groups()
-        items.append(Item(name, None if fills_rest else int(number or 1)))
+        items.append((name, None if fills_rest else int(number or 1)))
     return items
 
 
 def names_of(text: str) -> list[str]:
     """The variants of a pattern with their settings, each once."""
-    return list(dict.fromkeys(item.name for item in items_of(text)))
-
-
-def pattern_problem(group: str, text: str, files: Mapping[str, Path]) -> str | None:
-    """What is wrong with a pattern, whatever the number of layers; None if nothing."""
-    if group not in PLACED:
-        return f"only {', '.join(PLACED)} can change over the layers; write one variant"
-    items = items_of(text)
-    for item in items:
-        name = variant_of(item.name)
-        if not name:
-            return "lacks a variant beside a +"
-        if name not in files:
-            return f"no such {group} {name!r}; {instead(name, files, other_names(files))}"
-    open_ends = sum(item.times is None for item in items) + text.endswith(AGAIN)
-    if open_ends > 1 or any(re.match(r"0|\d.*\.\.\.$", word) for word in split(text, "+")):
-        return "takes a number from 1 before a variant, or ... behind one of them, which fills the other layers"
-    if len({item.name for item in items}) == 1:
-        return f"has one variant in every layer; write {group}={items[0].name}"
-    return None
+    return list(dict.fromkeys(name for name, _ in items_of(text)))
 
 
 def named_settings(group: str, text: str) -> set[str]:
@@ -237,21 +209,14 @@ def named_settings(group: str, text: str) -> set[str]:
     return {f"{group}.{name}" for name in names}
 
 
-def level_names(choices: Iterable[Choice]) -> dict[str, str]:
-    """The name of each level of a group by its text: without the settings of other components that come with it, if no
-    other level has that name."""
-    short = {choice.text: without_beside(choice) for choice in choices}
-    counts = Counter(short.values())
-    return {text: name if counts[name] == 1 else text for text, name in short.items()}
-
-
-def without_beside(choice: Choice) -> str:
-    """A choice with its own settings only: dyt of dyt(model.scale_embeddings=true)."""
-    if not choice.beside:
-        return choice.text
-    [variant] = choice.variants
-    texts = [f"{key}={value}" for key, value in settings_in_parentheses(choice.text) if key in variant.settings]
-    return f"{variant.name}({','.join(texts)})" if texts else variant.name
+def with_level_names(choices: Sequence[Choice]) -> list[Choice]:
+    """The levels of a group, each with its name as text: without the settings of other components that come with it, if
+    no other level has that name."""
+    names = [choice.text if choice.is_pattern else choice.variants[0].own_text for choice in choices]
+    named = []
+    for choice, name in zip(choices, names, strict=True):
+        named.append(replace(choice, text=name) if names.count(name) == 1 else choice)
+    return named
 
 
 def unzipped(factor: str, level: object) -> dict[str, str]:

@@ -49,11 +49,9 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
             if key in by_key:
                 cited.setdefault(f"{group}={name}", {})[key] = by_key[key]
                 continue
-            how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
             meant = nearest(key, by_key)
-            hint = f"; or did you mean {meant}?" if meant else ""
-            bib = file.parents[1] / FILE
-            problems.append(Problem(f"{group}={name}", f"{file} cites {key}, but {bib} has no such entry: {how}{hint}"))
+            hint = f"; did you mean {meant}?" if meant else ""
+            problems.append(Problem(f"{group}={name}", f"cites {key}, which {file.parents[1] / FILE} lacks{hint}"))
     if problems:
         raise PlanError(problems)
     return cited
@@ -64,11 +62,8 @@ def variants_in(choices: Iterable[dict[str, str]], groups: Groups) -> set[tuple[
     variants = set()
     for choice_of in choices:
         for group, choice in choice_of.items():
-            files = groups.variants.get(group, {})
-            for text in names_of(choice):
-                name = variant_of(text)
-                if name in files:
-                    variants.add((group, name))
+            names = {variant_of(text) for text in names_of(choice)}
+            variants |= {(group, name) for name in names & groups.variants.get(group, {}).keys()}
     return variants
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.config.choices import instead_of_file
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
-from ablate.config.groups import CONF, EXPERIMENTS, Groups, groups_of_conf, misspelt_comments, read_groups, unused_names
+from ablate.config.groups import COMMENTS, CONF, EXPERIMENTS, Groups, comments, groups_of_conf, read_groups
 from ablate.config.study_file import RUNNING, SAME_STUDY, StudyFile, is_one_of, quoted, read_study_file
 from ablate.config.words import Setting, key_of, read_words
-from ablate.formatting import instead
+from ablate.formatting import instead, nearest
 
 Settings = dict[str, Setting]
 
@@ -77,17 +76,14 @@ def with_study_file(words: Sequence[str], groups: Groups, typed: Settings) -> tu
     typed = {key: setting for key, setting in typed.items() if key != "experiment"}
     without_file = Command(words, groups, typed)
     name = str(experiment.value)
-    if experiment.swept:
-        return without_file, [Problem(experiment.text, "a study is one file; write one name")]
     if name not in groups.studies:
-        hint = instead_of_file("experiment", name, groups.studies)
-        return without_file, [Problem(experiment.text, f"no such study file; {hint}")]
+        return without_file, [Problem(experiment.text, f"no such study file; {instead(name, groups.studies)}")]
     study_file, problems = read_study_file(name, groups)
     if study_file is None:
         return without_file, problems
     if tier and tier not in study_file.tiers:
-        wanted = "leave tier out for what runs on a CPU" if tier == "cpu" else instead(str(tier), study_file.tiers)
-        problems.append(Problem(f"tier={tier}", f"{study_file.file} has no such tier; {wanted}"))
+        message = f"{study_file.file} has no such tier; {instead(str(tier), study_file.tiers)}"
+        problems.append(Problem(f"tier={tier}", message))
     tier_settings = study_file.tiers.get(str(tier), {})
     settings = study_file.settings | tier_settings
     changes = sorted(setting.text for key, setting in typed.items() if not is_one_of(key, SAME_STUDY))
@@ -126,31 +122,30 @@ def digest_of(study_file: StudyFile, settings: Settings, file_keys: set[str]) ->
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
 
 
+NOT_READ = ("hydra", "schema.yaml", "config.yaml", "names.yaml", "names.yml")  # of a user's folder
+
+
 def folder_problems(groups: Groups) -> Iterator[Problem]:
-    """What a user's folder must not hold: Hydra's settings, files that are no variants, names of built-in ones."""
+    """What a user's folder must not hold: files that are no variants or study files, names of built-in ones."""
     if groups.folder is None:
         return
     folder = Path(groups.folder)
-    if (folder / "hydra").exists():
-        yield Problem(str(folder / "hydra"), "Hydra's own settings belong on the command line; take the folder away")
-    for file in (folder / "schema.yaml", folder / "config.yaml"):
-        if file.exists():
-            yield Problem(str(file), "has the name of a file of ablate's; give it another")
+    for name in NOT_READ:
+        if (folder / name).exists():
+            elsewhere = "settings of Hydra belong on the command line, names of settings in figures.yaml"
+            yield Problem(str(folder / name), f"is not read; {elsewhere}; take it away")
     known = [*groups_of_conf(), "experiment"]
-    for file in sorted([*folder.glob("*/*.yml"), folder / "names.yml"]):
-        if file.exists() and file.parent.name in (*known, folder.name):
-            yield Problem(str(file), f"is not read; name it {file.stem}.yaml")
-    for file in groups.user_files:
+    for file in sorted(folder.glob("*/*.y*ml")):
         group = file.parent.name
+        built_in = EXPERIMENTS if group == "experiment" else CONF / group
         if group not in known:
             yield Problem(str(file), f"{group} is no group of components; {instead(group, known)}")
-            continue
-        built_in = EXPERIMENTS if group == "experiment" else CONF / group
-        if (built_in / file.name).exists():
+        elif file.suffix != ".yaml":
+            yield Problem(str(file), f"is not read; name it {file.stem}.yaml")
+        elif (built_in / file.name).exists():
             yield Problem("--config-dir", f"{file} has the name of a variant or a study of ablate's; give it another")
-        if group != "experiment":
+        elif group != "experiment":
             yield from variant_problems(file)
-    yield from unused_names(groups)
 
 
 def variant_problems(file: Path) -> Iterator[Problem]:
@@ -158,17 +153,17 @@ def variant_problems(file: Path) -> Iterator[Problem]:
     if not VARIANT.fullmatch(file.stem):
         yield Problem(str(file), "must have a name of letters, digits, _ and -, the first a letter; rename it")
     try:
-        content = read_plain(file)
+        content = read_plain(file) or {}
     except Corrupt as error:
         yield Problem("", str(error))
         return
-    for word, meant in misspelt_comments(file):
-        yield Problem(str(file), f"has a comment # {word}:, which is not read; did you mean # {meant}:?")
+    for word, _ in comments(file):
+        meant = nearest(word, COMMENTS)
+        if meant and word not in COMMENTS:
+            yield Problem(str(file), f"has a comment # {word}:, which is not read; did you mean # {meant}:?")
     call = calls(content)
     if call:
         yield Problem(str(file), f"{call!r} calls a resolver; write the value")
-    if content is None:
-        return
     if not isinstance(content, dict):
         yield Problem(str(file), "must be a mapping; write settings and their values, as in eps: 1.0e-5")
         return
@@ -177,9 +172,7 @@ def variant_problems(file: Path) -> Iterator[Problem]:
     defaults = content.get("defaults") or []
     for entry in defaults if isinstance(defaults, list) else [defaults]:
         if not is_checked(entry):
-            message = f"has the default {entry!r}, which is no variant; name a file of its own folder"
-            yield Problem(str(file), message)
-            return
+            yield Problem(str(file), f"has the default {entry!r}, which is no variant; name a file of its own folder")
 
 
 VARIANT = re.compile(r"[^\W\d_][\w-]*")  # the name of a variant; others would be patterns over the layers

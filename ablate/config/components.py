@@ -34,10 +34,6 @@ ALSO_OFFERED = {
     "residual": WIRING,
     "cross_attention": NESTED,
 }
-IN_BUNDLE = {  # arguments that a residual style finds in a bundle
-    **dict.fromkeys(("attention", "cross_attention", "ffn", "norm"), "sublayers"),
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), "shape"),
-}
 RESERVED = ("_target_", "_partial_")
 PACKAGES = {  # of each group; all others: ablate.model
     "data": "ablate.data",
@@ -54,10 +50,6 @@ KINDS = {  # base class of each group; all others: torch.nn.Module
     "schedule": "ablate.training.schedule.Schedule",
     "step": "ablate.training.step.Step",
 }
-CALLED = {
-    "track": "tracking service: a class with log, finish and close",
-    "model": "model form: an nn.Module whose `kinds` are those of the tasks that it does",
-}
 FUNCTIONS = (*PLACED, "optim")  # groups whose targets may be functions
 
 
@@ -72,9 +64,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     except BadTarget as error:
         raise BadComponent(key, str(error)) from None
     if not is_of_kind(group, constructor):
-        kind = kind_of(group).__name__
-        called = CALLED.get(group) or ("nn.Module" if kind == "Module" else kind)
-        raise BadComponent(key, f"{target!r} is no {called}")
+        raise BadComponent(key, f"{target!r} has not the base class or the methods that {group} needs")
     return typing.cast(Callable[..., Any], constructor)
 
 
@@ -93,10 +83,8 @@ def is_of_kind(group: str, constructor: Any) -> bool:
         return inspect.isclass(constructor) and all(callable(getattr(constructor, name, None)) for name in SINK)
     if inspect.isclass(constructor):
         return issubclass(constructor, kind_of(group)) and (group != "model" or hasattr(constructor, "kinds"))
-    if group not in FUNCTIONS:
-        return False
-    if not within(constructor.__module__, OWN_PACKAGES):
-        return True
+    if group not in FUNCTIONS or not within(constructor.__module__, OWN_PACKAGES):
+        return group in FUNCTIONS
     try:
         returned = hints_of(constructor).get("return")
     except NameError:  # a name imported only under TYPE_CHECKING
@@ -177,16 +165,9 @@ def argument_problems(
             problems.append(Problem(key, f"has no value; write {key}=..."))
         elif not fits(value, hints.get(name, Any)):
             problems.append(Problem(key, wrong_type(key, value, hints[name])))
-    if group == "norm" and not fits(None, hints.get("layer", Any)):
-        message = f"{class_name} needs layer: int | None; norms outside of the blocks have no layer"
-        problems.append(Problem(f"{group}.layer", message))
     for name in settable:
-        if name in arguments or parameters[name].default is not inspect.Parameter.empty:
-            continue
-        how = "write it in the YAML"
-        if group == "residual" and name in IN_BUNDLE:
-            how = f"take {IN_BUNDLE[name]}, and use {IN_BUNDLE[name]}.{name}"
-        problems.append(Problem(f"{group}.{name}", f"{class_name} needs {name}; {how}"))
+        if name not in arguments and parameters[name].default is inspect.Parameter.empty:
+            problems.append(Problem(f"{group}.{name}", f"{class_name} needs {name}; write it in the YAML"))
     return problems
 
 
@@ -207,14 +188,6 @@ def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> d
         if is_left_out and isinstance(parameter.default, bool | int | float | str):
             defaults[name] = parameter.default
     return defaults
-
-
-def taken_by(group: str, node: Mapping[str, Any], user: Iterable[str]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a component's constructor, also those that its YAML does not set; none if it is not found."""
-    try:
-        return parameters_of(resolve(group, node.get("_target_", ""), user))
-    except BadComponent:  # reported where it is built
-        return {}
 
 
 @functools.cache

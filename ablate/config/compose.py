@@ -29,8 +29,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups, default_choices
 from ablate.config.read_config import read_config
 from ablate.config.schema import COMPONENTS, LAYERS, WHOLE, Config
-from ablate.config.targets import BUILT_IN, within
-from ablate.config.unknown_keys import only_some_have, unknown_key
+from ablate.config.unknown_keys import unknown_key
 from ablate.config.words import services_of
 
 HYDRAS_ERRORS = (HydraException, OmegaConfBaseException, ValueError)  # ValueError: for a group that is null
@@ -66,9 +65,7 @@ class Composer:
         # Dictionaries stand for sets that keep their order.
         self.problems: dict[Problem, None] = {}
         self.remarks: dict[str, None] = {}  # on settings that not all variants have
-        self.reached: dict[str, dict[str, None]] = {}  # by key: the choices of its group that have it
-        self.missed: dict[str, dict[str, str]] = {}  # by key: the choices that lack it, and what to write instead
-        self.values: dict[str, Any] = {}  # of these keys
+        self.missed: dict[str, str] = {}  # by key that a configuration does not have: what to write instead
 
     def __enter__(self) -> Composer:
         initialize_hydra(self.groups)
@@ -120,71 +117,56 @@ class Composer:
 
     def sections(self, choices: Mapping[str, Choice]) -> Plain:
         """A configuration by section; of a group with several variants, the settings of each."""
-        names = dict.fromkeys(self.base)
+        variants = {group: choice.variants[0] for group, choice in choices.items()}
+        config = self.joined(variants)
         for group, choice in choices.items():
-            for variant in choice.variants:
-                names |= dict.fromkeys(self.part(group, variant.name).sections)
-        config: Plain = {}
-        for section in names:
-            if section not in choices:
-                config[section] = self.node(section, None, choices)
-                continue
-            choice = choices[section]
-            nodes = {variant.text: self.node(section, variant, choices) for variant in choice.variants}
-            if not choice.is_pattern:
-                config[section] = nodes[choice.variants[0].text]
-            elif section == "track":
-                config[section] = list(nodes.values())
-            else:
-                config[section] = {LAYERS: choice.text, **nodes}
+            if choice.is_pattern:
+                nodes = {each.text: self.joined(variants | {group: each})[group] for each in choice.variants}
+                config[group] = [*nodes.values()] if group == "track" else {LAYERS: choice.text, **nodes}
         return config
 
-    def node(self, section: str, variant: Variant | None, choices: Mapping[str, Choice]) -> Any:
-        """The settings of a section with one variant, which every chosen file may set."""
-        node = copy.deepcopy(self.base.get(section))
-        for group, choice in choices.items():
-            if group == PRESET:
-                continue
-            name = variant.name if variant and group == section else choice.variants[0].name
-            content = self.part(group, name).sections
-            if section in content:
-                node = merged(node, content[section])
-        if PRESET in choices:
-            node = self.with_preset(node, section, variant, choices[PRESET])
-        if variant and variant.settings:
-            node = dict(node or {})
+    def joined(self, variants: Mapping[str, Variant]) -> Plain:
+        """A configuration with one variant of each group: every file may set every section."""
+        config = copy.deepcopy(self.base)
+        for group, variant in variants.items():
+            if group != PRESET:
+                config = merged(config, self.part(group, variant.name).sections)
+        if PRESET in variants:
+            self.add_preset(config, variants)
+        for group, variant in variants.items():
             for key, value in variant.settings.items():
-                set_at(node, key.split("."), value)
-        return node
+                set_at(config, [group, *key.split(".")], value)
+        return config
 
-    def with_preset(self, node: Any, section: str, variant: Variant | None, preset: Choice) -> Any:
-        """A section with a preset's settings.  Variants that it does not choose get only those that they have."""
-        part = self.part(PRESET, preset.variants[0].name)
-        if section not in part.sections:
-            return node
-        if variant is None:  # a section without variants
-            return merged(node, part.sections[section])
-        text = part.choices.get(section, variant.name)
-        names = [each.name for each in parse_choice(section, text, self.groups.variants).variants]
-        keys_of_others: set[str] = set()
-        for name in names:
-            if name != variant.name:
-                keys_of_others |= set(self.part(section, name).sections.get(section, {}))
-        result = dict(node or {})
-        dropped = []
-        for key, value in part.sections[section].items():
-            if key in result or (variant.name in names and key not in keys_of_others):
-                result[key] = merged(result.get(key), value)
-            elif variant.name not in names:
-                dropped.append(key)
-        if dropped and section in (*COMPONENTS, "model"):
-            missing = f"{section}={variant.text} has no {', '.join(sorted(dropped))}"
-            self.remarks[f"{missing}; what {preset.text} sets is not applied"] = None
-        return result
+    def add_preset(self, config: Plain, variants: Mapping[str, Variant]) -> None:
+        """Add a preset's settings in place.  Variants that it does not choose get only those that they have."""
+        preset = variants[PRESET]
+        part = self.part(PRESET, preset.name)
+        for section, settings in part.sections.items():
+            node = config.setdefault(section, {})
+            if section not in variants:
+                config[section] = merged(node, settings)
+                continue
+            variant = variants[section]
+            text = part.choices.get(section, variant.name)
+            names = [each.name for each in parse_choice(section, text, self.groups.variants).variants]
+            keys_of_others: set[str] = set()
+            for name in names:
+                if name != variant.name:
+                    keys_of_others |= set(self.part(section, name).sections.get(section, {}))
+            dropped = []
+            for key, value in settings.items():
+                if key in node or (variant.name in names and key not in keys_of_others):
+                    node[key] = merged(node.get(key), value)
+                elif variant.name not in names:
+                    dropped.append(key)
+            if dropped and section in (*COMPONENTS, "model"):
+                missing = f"{section}={variant.text} has no {', '.join(sorted(dropped))}"
+                self.remarks[f"{missing}; what {preset.text} sets is not applied"] = None
 
     def set_key(self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], is_added: bool) -> None:
         """Set a key in place.  Of several variants those that have the key get the value; with `is_added` (+key=value)
-        also those whose constructor takes it, or all if none does."""
+        all if none has it."""
         section, *path = key.split(".")
         if not path:
             config[section] = value
@@ -194,14 +176,9 @@ class Composer:
             self.problems[Problem(key, f"{section} takes one value; write {section}=VALUE")] = None
             return
         targets = [name for name, node in nodes.items() if path[0] in node]
-        if is_added and len(nodes) > 1:
-            targets = [name for name, node in nodes.items() if path[0] in node or takes(section, node, path[0])]
-        choice_text = choices[section].text if section in choices else section
         if not targets and not is_added:
-            self.missed.setdefault(key, {})[choice_text] = unknown_key(key, config, choices, self.groups)
-            self.values.setdefault(key, value)
+            self.missed.setdefault(key, unknown_key(key, value, nodes.values(), choices, self.groups))
             return
-        self.reached.setdefault(key, {})[choice_text] = None
         lacking = [name for name in nodes if name not in targets]
         if targets and lacking:
             self.remarks[f"{key} reaches {', '.join(targets)}, not {', '.join(lacking)}"] = None
@@ -210,21 +187,18 @@ class Composer:
 
     def resolve(self, config: Plain) -> None:
         """Resolve interpolations such as ${model.dim} in place."""
-        references = list(interpolations(config))
-        if not references:
+        if "${" not in str(config):
             return
         whole = OmegaConf.create(config)
-        for path in references:
-            key = ".".join(map(str, path))
+        for path in list(interpolations(config)):
             try:
-                node: Any = whole
+                value: Any = whole
                 for name in path:
-                    node = node[name]
-                value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+                    value = value[name]
             except OmegaConfBaseException as error:
-                self.problems[Problem(key, first_line(error))] = None
+                self.problems[Problem(".".join(map(str, path)), first_line(error))] = None
                 value = value_at(self.usual, [str(name) for name in path])
-            set_at(config, path, value)
+            set_at(config, path, OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value)
 
     def part(self, group: str, name: str) -> Part:
         """What the file of a variant sets, read once."""
@@ -254,17 +228,11 @@ class Composer:
         elif defaults:
             sections = self.composed_by_hydra(group, name)
         keys = [key for key in (*sections, *choices) if key in WHOLE and key != group]  # `track` is a group, too
-        if result.provider != USER or not keys:
-            return Part(sections, choices)
-        for key in keys:
-            message = f"sets {key}, a key of a whole study; write it on the command line"
-            self.problems[Problem(f"{group}={name}", message)] = None
-        return self.reference_part(group)
-
-    def reference_part(self, group: str) -> Part:
-        """What the reference model's variant of a group sets, in place of a file that is refused."""
-        name = self.groups.defaults.get(group)
-        return self.part(group, name) if name else Part({})
+        if result.provider == USER:
+            for key in keys:
+                message = f"sets {key}, a key of a whole study; write it on the command line"
+                self.problems[Problem(f"{group}={name}", message)] = None
+        return Part(sections, choices)
 
     def composed_by_hydra(self, group: str, name: str) -> Plain:
         """What a variant with a defaults list of its own changes in the reference model, by section."""
@@ -274,7 +242,7 @@ class Composer:
         except HYDRAS_ERRORS as error:
             why = " ".join(str(error.__cause__ or error).split())
             self.problems[Problem(f"{group}={name}", f"cannot be composed ({why})")] = None
-            return self.reference_part(group).sections
+            return {}
         sections = {}
         for section, node in whole.items():
             if section == group or section not in usual:
@@ -285,23 +253,7 @@ class Composer:
 
     def all_problems(self) -> list[Problem]:
         """The problems of all configurations, each once."""
-        problems = list(self.problems)
-        for key, messages in self.missed.items():
-            having = [variant for variant in self.reached.get(key, ()) if variant not in messages]
-            message = next(iter(messages.values()))
-            if having:
-                message = only_some_have(key, self.values[key], having, list(messages))
-            problems.append(Problem(key, message))
-        return problems
-
-
-def takes(group: str, node: Plain, argument: str) -> bool:
-    """Whether the constructor of a variant in a pattern has an argument that its YAML leaves out; of user code, which
-    planning does not import, it is assumed, and checked with all other arguments."""
-    from ablate.config.components import taken_by  # imports the component, so torch
-
-    is_own = within(node.get("_target_"), BUILT_IN)
-    return not is_own or argument in taken_by(group, node, ())
+        return [*self.problems, *(Problem(key, message) for key, message in self.missed.items())]
 
 
 @functools.lru_cache(maxsize=1000)

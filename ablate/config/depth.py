@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ablate.config.choices import AGAIN, Item, items_of, variant_of
+from ablate.config.choices import AGAIN, items_of, variant_of
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, LAYERS, Config
 
@@ -12,33 +12,30 @@ from ablate.config.schema import COMPONENTS, LAYERS, Config
 def expanded(text: str, layers: int) -> list[str]:
     """The variant of each layer.  Raises ValueError if the pattern does not fit the number of layers."""
     items = items_of(text)
-    taken = sum(item.times or 0 for item in items)
-    if any(item.times is None for item in items):
-        if taken >= layers:
-            raise ValueError(f"takes {taken + 1} layers at least, and model.layers={layers}")
-        return repeated(items, layers - taken)
-    if text.endswith(AGAIN):
-        if taken > layers:  # no variant is cut off: the longest run is shortened
-            longest = max(items, key=lambda item: item.times or 0)
-            items[items.index(longest)] = Item(longest.name, None)
-            others = taken - (longest.times or 0)
-            if others >= layers:
-                raise ValueError(f"takes {others + 1} layers at least, and model.layers={layers}")
-            return repeated(items, layers - others)
+    taken = sum(times or 0 for _, times in items)
+    is_open = any(times is None for _, times in items)
+    if text.endswith(AGAIN) and taken <= layers:
         return (repeated(items) * (layers // taken + 1))[:layers]
+    if text.endswith(AGAIN):  # no variant is cut off: the longest sequence is shortened
+        name, most = max(items, key=lambda item: item[1] or 0)
+        items[items.index((name, most))] = (name, None)
+        taken -= most or 0
+        is_open = True
+    if is_open and taken >= layers:
+        raise ValueError(f"takes {taken + 1} layers at least, and model.layers={layers}")
+    if is_open:
+        return repeated(items, layers - taken)
     if layers % taken:
-        fitting = [str(count) for count in (layers - layers % taken, layers - layers % taken + taken) if count]
         rule = f"is a pattern of {taken} layers, which must divide model.layers={layers}"
-        how = f"write model.layers={' or '.join(fitting)}, {text}{AGAIN} to cut it, or ... after one variant"
-        raise ValueError(f"{rule}; {how}")
+        raise ValueError(f"{rule}; end it with {AGAIN}, which cuts it, or write ... after one variant")
     return repeated(items) * (layers // taken)
 
 
-def repeated(items: list[Item], rest: int = 0) -> list[str]:
+def repeated(items: list[tuple[str, int | None]], rest: int = 0) -> list[str]:
     """The name of each item as often as it says; one without a number takes the rest."""
     names = []
-    for item in items:
-        names += [item.name] * (rest if item.times is None else item.times)
+    for name, times in items:
+        names += [name] * (rest if times is None else times)
     return names
 
 

@@ -69,13 +69,9 @@ def wandb_mode() -> str:
 
 def wandb_project_problem(name: str) -> str | None:
     """Why W&B would refuse the name of a project, and what to write instead; None if it takes it."""
-    if not name or len(name) > 128:
-        return f"W&B takes names of 1 to 128 characters, not {len(name)}; write another name"
-    allowed = re.sub(r"[/\\#?%:]", "-", name)
-    if name == allowed:
+    if re.fullmatch(r"[^/\\#?%:]{1,128}", name):
         return None
-    team = "; a team is written as track.entity" if "/" in name else ""
-    return f"W&B takes no / \\ # ? % or : in the name of a project; write track.project={allowed}{team}"
+    return "W&B takes names of 1 to 128 characters without / \\ # ? % :; a team is written as track.entity"
 
 
 def wandb_settings(mode: str) -> Any:

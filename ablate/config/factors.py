@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.choices import Choice, level_names, named_settings
+from ablate.config.choices import Choice, named_settings, with_level_names
 from ablate.config.claims import Level, Levels, level, spell
 from ablate.config.command import Command
 from ablate.config.compose import Composed, Composer
@@ -72,35 +72,35 @@ class Design:
     def settings_of(self, cell: Cell) -> dict[str, Any]:
         """All settings of a cell.  Later ones win: those of all cells and its levels, then what comes with a choice in
         parentheses, then the levels that it changes from the reference."""
-        values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
+        values = self.written_settings(cell)
         beside: dict[str, Any] = {}
         for choice in self.choices_with_settings(cell):
             beside |= choice.beside
-        changed = {key: values[key] for key in self.changed_keys(cell)}
-        return values | beside | changed
+        return values | beside | {key: values[key] for key in self.changed_keys(cell)}
+
+    def written_settings(self, cell: Cell) -> dict[str, Any]:
+        """The settings of all cells, and the levels of a cell."""
+        return {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
 
     def choices_with_settings(self, cell: Cell) -> list[Choice]:
-        """The choices of a cell that bring settings of other components; not one that a changed level replaces."""
-        values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
-        choices = [value for value in values.values() if isinstance(value, Choice) and value.beside]
-        changed = self.changed_keys(cell)
-        replaced: set[str] = set()
-        for choice in choices:
-            if choice.group in changed:
-                replaced |= set(choice.beside)
-        return [choice for choice in choices if choice.group in changed or choice.group not in replaced]
+        """The choices of a cell that bring settings of other components."""
+        return [value for value in self.written_settings(cell).values() if isinstance(value, Choice) and value.beside]
 
 
 def compose_design(command: Command) -> tuple[Design, list[Composed], list[Problem]]:
     """The design of a command, its composed cells, and the problems of both."""
+    settings = dict(command.settings)
+    for key, setting in settings.items():
+        if isinstance(setting.value, Choice):
+            settings[key] = dataclasses.replace(setting, values=with_level_names(setting.values))
     with Composer(command.groups) as composer:
-        design, problems = arrange(command.settings, composer)
-        added = added_keys(command.settings)
+        design, problems = arrange(settings, composer)
+        added = added_keys(settings)
         cells = [composer.compose(design.settings_of(cell), added) for cell in design.cells]
         problems += composer.all_problems()
         design = dataclasses.replace(design, notes=[*design.notes, *composer.remarks])
         if command.study_file:
-            problems += problems_of_tiers(command.study_file, value_of(command.settings, "tier"), composer)
+            problems += problems_of_tiers(command.study_file, value_of(settings, "tier"), composer)
         return design, cells, problems
 
 
@@ -116,7 +116,7 @@ def problems_of_tiers(file: StudyFile, chosen: Any, composer: Composer) -> list[
         if tier == chosen:  # its settings are those of the cells
             continue
         of_tier = file.settings | changes
-        settings = {key: setting.values[0] for key, setting in of_tier.items()}
+        settings = {key: setting.value for key, setting in of_tier.items()}
         trial = composer.without_problems()
         for key, setting in changes.items():
             for value in setting.values:
@@ -144,11 +144,11 @@ def arrange(settings: Settings, composer: Composer) -> tuple[Design, list[Proble
     factors = with_references(kind, factors)
     problems += conflicts(settings, kind)
     counts = [len(factor.levels) for factor in factors]
-    start = tuple(factor.reference or 0 for factor in factors)
     count = size(kind, counts)
     if count > MOST:
         smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
         problems.append(Problem("design", f"{kind} has {count:,} configurations here; write {smaller}"))
+    start = tuple(factor.reference or 0 for factor in factors)
     cells = DESIGNS["one_at_a_time" if problems else kind](counts, start)
     notes = [NOTES[kind]] if kind in NOTES else []
     design = Design(kind, settings, factors, cells, notes, levels_of_rung)
@@ -183,15 +183,12 @@ def zip_problems(zipped: list[str], swept: Mapping[str, Sequence[Any]]) -> list[
     messages = []
     missing = [key for key in zipped if key not in swept]
     if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        there = f"choose from {', '.join(swept)}" if swept else "give each several values"
-        messages.append(f"{', '.join(missing)} {verb} not swept; {there}")
-    if len(zipped) == 1 or len(set(zipped)) < len(zipped):
+        messages.append(f"{', '.join(missing)}: not swept; choose from {', '.join(swept)}, or give it several values")
+    if zipped and len(set(zipped)) < max(2, len(zipped)):
         messages.append(f"[{','.join(zipped)}] must name two different keys or more")
-    counts = {key: len(swept[key]) for key in zipped if key in swept}
-    if len(set(counts.values())) > 1:
-        sizes = ", ".join(f"{key} has {count} values" for key, count in counts.items())
-        messages.append(f"{sizes}; write equally many for each")
+    sizes = [f"{key} has {len(swept[key])} values" for key in zipped if key in swept]
+    if len({len(swept[key]) for key in zipped if key in swept}) > 1:
+        messages.append(f"{', '.join(sizes)}; write equally many for each")
     return [Problem("zip", message) for message in messages]
 
 
@@ -200,16 +197,12 @@ def with_references(design: str, factors: list[Factor]) -> list[Factor]:
 
     In a grid the factors of components are compared, and others define strata; all are compared if no component varies.
     """
-    compared = factors
-    if design == "grid":
-        components = [factor for factor in factors if set(VARIED) & set(factor.keys)]
-        compared = components or factors
-    if design == "ladder":
-        compared = [factor for factor in factors if factor.name != RUNG]
+    components = [factor for factor in factors if set(VARIED) & set(factor.keys)]
     result = []
     for factor in factors:
         reference = len(factor.levels) - 1 if design == "leave_one_out" else 0
-        result.append(dataclasses.replace(factor, reference=reference if factor in compared else None))
+        is_stratum = factor.name == RUNG or (design == "grid" and components and factor not in components)
+        result.append(dataclasses.replace(factor, reference=None if is_stratum else reference))
     return result
 
 
@@ -227,34 +220,26 @@ def clashes(design: Design) -> list[Problem]:
 
 def conflicts(settings: Settings, design: str) -> list[Problem]:
     """Problems of settings in parentheses that something else sets, too."""
+    zipped = value_of(settings, "zip") or []
     problems = []
     for setting in settings.values():
-        for i, choice in enumerate(setting.values):
+        reference = setting.values[-1] if design == "leave_one_out" else setting.values[0]
+        for choice in setting.values:
             if not isinstance(choice, Choice) or choice.is_pattern:
                 continue
-            # In designs that change one level at a time, another level than the reference's may replace a level.
-            reference = len(setting.values) - 1 if design == "leave_one_out" else 0
-            is_change = setting.swept and design in ONE_CHANGE and i != reference
-            own_keys = named_settings(choice.group, choice.text)
-            for key in sorted(own_keys | set(choice.beside)):
-                message = ""
-                if key == value_of(settings, "tune.key"):
-                    message = f"tune.key={key} chooses it for each configuration; leave it out of one"
-                elif key not in settings:
-                    continue
-                elif key in own_keys or not (setting.swept or settings[key].swept):
-                    message = f"{key} is given twice; leave it out of one"
-                elif settings[key].swept and (not is_change or are_zipped(settings, key, setting.key)):
-                    message = f"{key} is swept, too; leave it out of one"
-                if message:
-                    problems.append(Problem(f"{setting.key}={choice.text}", message))
+            for key in (*named_settings(choice.group, choice.text), *choice.beside):
+                other = settings.get(key)
+                if key != value_of(settings, "tune.key"):
+                    if other is None:
+                        continue
+                    # In designs that change one level at a time, another level than the reference's may replace one.
+                    is_change = design in ONE_CHANGE and choice is not reference
+                    may_replace = not other.swept or (is_change and not {key, setting.key} <= {*zipped})
+                    if key in choice.beside and setting.swept and may_replace:
+                        continue
+                message = f"{key} is given, swept or tuned elsewhere, too; leave it out of one"
+                problems.append(Problem(f"{setting.key}={choice.text}", message))
     return problems
-
-
-def are_zipped(settings: Settings, key: str, other: str) -> bool:
-    """Whether two keys change together."""
-    zipped = value_of(settings, "zip") or []
-    return key in zipped and other in zipped
 
 
 def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]], list[Problem]]:
@@ -267,32 +252,22 @@ def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]
     config = trial.compose({key: setting.value for key, setting in settings.items()}, added_keys(settings)).config
     if trial.all_problems() or check(config):  # reported for all cells
         return {}, problems
-    wrong = {
-        "ladder carries the learning rate over widths by parametrization=mup; write it, too": "MuP"
-        not in config.parametrization["_target_"],
-        "ladder compares nothing here; sweep a component": not any(setting.swept for setting in settings.values()),
-        "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
-        "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
-        "ladder trains its references for other steps by itself; leave step_equivalents out": config.step_equivalents,
-        f"ladder sets the steps of each rung; leave match={config.match} out": config.match == BY_STEPS,
-        "ladder gives worths with intervals, which no margin judges; leave margin out": config.margin is not None,
+    if "MuP" not in config.parametrization["_target_"]:
+        message = "ladder carries the learning rate over widths by parametrization=mup; write it, too"
+        problems.append(Problem("design", message))
+    if not any(setting.swept for setting in settings.values()):
+        problems.append(Problem("design", "ladder compares nothing here; sweep a component"))
+    misfits = {
+        "seeds=auto": config.seeds == "auto",
+        "tune.key": config.tune.key is not None,
+        "step_equivalents": config.step_equivalents,
+        f"match={BY_STEPS}": config.match == BY_STEPS,
+        "margin": config.margin is not None,
     }
-    problems += [Problem("design", message) for message, is_wrong in wrong.items() if is_wrong]
+    for word, is_set in misfits.items():
+        if is_set:
+            problems.append(Problem("design", f"ladder and {word} do not go together; leave one out"))
     return rungs(config, config.ladder), problems
-
-
-def with_level_names(cells: list[Composed], settings: Settings) -> list[Composed]:
-    """The cells with each choice by its level's name: without the settings of other components that come with it, where
-    the name alone tells the levels apart."""
-    names: dict[str, dict[str, str]] = {}
-    for key, setting in settings.items():
-        if isinstance(setting.value, Choice):
-            names[key] = level_names(setting.values)
-    renamed = []
-    for cell in cells:
-        choices = {group: names.get(group, {}).get(text, text) for group, text in cell.choices.items()}
-        renamed.append(dataclasses.replace(cell, choices=choices))
-    return renamed
 
 
 def levels_and_factors(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:

@@ -1,7 +1,6 @@
 """The groups and variants on disk.  Imports nothing slow, since `--help` needs this."""
 
 import contextlib
-import difflib
 import functools
 import re
 from collections.abc import Mapping
@@ -9,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import read_plain, read_regular
 from ablate.config.schema import KEYS, SECTIONS, types_of
-from ablate.formatting import flat, nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE / "conf"
@@ -22,7 +19,6 @@ FIGURES = (  # that `analysis` draws, in the order of the report
     *("ladder", "effects", "claims", "mirror", "waterfall", "interactions", "seeds", "curves", "solved"),
     *("sensitivity", "extrapolation", "width", "pareto", "diagnostics"),
 )
-NAMES = "names.yaml"  # in the same folder as the groups; the user's folder may have another one
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,6 @@ class Groups:
     variants: dict[str, dict[str, Path]]  # by group and name
     studies: dict[str, Path]  # study files by name
     defaults: dict[str, str]  # the reference model's variant of each group
-    user_files: tuple[Path, ...] = ()  # the files of the user's folder
 
     def plus(self, key: str) -> str:
         """The + that Hydra requires before a group that the reference model does not have."""
@@ -42,8 +37,7 @@ class Groups:
 
 def read_groups(config_dir: str | None = None) -> Groups:
     """The groups, variants and study files on disk."""
-    user_files = tuple(sorted(Path(config_dir).glob("*/*.yaml"))) if config_dir else ()
-    return Groups(config_dir, groups(config_dir), experiments(config_dir), defaults(), user_files)
+    return Groups(config_dir, groups(config_dir), experiments(config_dir), defaults())
 
 
 def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
@@ -102,23 +96,18 @@ COMMENTS = ("name", "cite", "also")  # what comments of a YAML can say
 COMMENT = re.compile(r"^# (\w+):(.*)$", re.MULTILINE)
 
 
+def comments(file: Path) -> list[tuple[str, str]]:
+    """The comments `# word: text` of a YAML."""
+    return COMMENT.findall(file.read_text(encoding="utf-8", errors="replace"))
+
+
 def comment_words(file: Path, word: str) -> list[str]:
     """The words of a YAML's comment `# word: one, two`, in order."""
     words = []
-    for name, text in COMMENT.findall(file.read_text(encoding="utf-8", errors="replace")):
+    for name, text in comments(file):
         if name == word:
             words += [part.strip() for part in text.split(",") if part.strip()]
     return words
-
-
-def misspelt_comments(file: Path) -> list[tuple[str, str]]:
-    """The words of a YAML's comments `# word: ...` that are nearly one that is read, and that one."""
-    pairs = []
-    for word, _ in COMMENT.findall(file.read_text(encoding="utf-8", errors="replace")):
-        meant = difflib.get_close_matches(word, COMMENTS, 1, 0.7)
-        if word not in COMMENTS and meant:
-            pairs.append((word, meant[0]))
-    return pairs
 
 
 @functools.cache
@@ -150,44 +139,11 @@ def named_elsewhere() -> dict[str, str]:
 
 @functools.cache
 def names_in(folder: Path = CONF) -> dict[str, str]:
-    """What papers call the variants, keys and metrics of a folder: `# name: ReLU MLP` of a variant's YAML by
-    group=variant, and names.yaml.  Raises `PlanError`."""
-    file = folder / NAMES
-    names = read_plain(file) if file.exists() else {}
-    if not (isinstance(names, dict) and all(isinstance(name, str) for name in names.values())):
-        raise PlanError([Problem("", f"{file}: must be lines of the form `key: name`")])
-    names = dict(names)
+    """What papers call the variants of a folder, `# name: ReLU MLP` by group=variant; of ablate's own also keys and
+    metrics, from names.yaml."""
+    names = dict(read_plain(CONF / "names.yaml")) if folder == CONF else {}
     for variant in sorted(folder.glob("*/*.yaml")):
         name = ", ".join(comment_words(variant, "name"))
         if name:
             names[f"{variant.parent.name}={variant.stem}"] = name
     return names
-
-
-def unused_names(groups: Groups) -> list[Problem]:
-    """Problems of the user's names.yaml: of keys that no file has, and of variants that there are not.  Other names
-    without a dot may be those of metrics."""
-    if groups.folder is None:
-        return []
-    file = Path(groups.folder) / NAMES
-    try:
-        names = names_in(Path(groups.folder)) if file.exists() else {}
-    except Corrupt as error:
-        return [Problem("", str(error))]
-    known = {*names_in(), *named_elsewhere().values()}
-    for group, variants in groups.variants.items():
-        known |= {f"{group}={variant}" for variant in variants}
-    for variant_file in groups.user_files:
-        with contextlib.suppress(Corrupt):  # reported by itself
-            content = read_plain(variant_file)
-            for key in flat(content) if isinstance(content, dict) else ():
-                known |= {key, f"{variant_file.parent.name}.{key}"}
-    problems = []
-    for name in names:
-        may_be_metric = ("." not in name and "=" not in name) or name.startswith(("test/", "val/", "train/"))
-        if name in known or may_be_metric:
-            continue
-        meant = nearest(name, known)
-        hint = f"did you mean {meant}?" if meant else "leave it out"
-        problems.append(Problem(str(file), f"names {name}, which no file of the folder has; {hint}"))
-    return problems

@@ -17,7 +17,7 @@ from ablate.formatting import is_number
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | {BY_STEPS: ("train.steps",)}
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies
-SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
+SEEDS = f"must be a number of seeds from 1 to {MOST_SEEDS:,}, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 
 def study_problems(config: Config) -> list[Problem]:
@@ -27,7 +27,7 @@ def study_problems(config: Config) -> list[Problem]:
         "study": name_problem(config.study),
         "seed": fixed_seed_problem(config),
         "margin": margin_problem(config.margin, config.step_equivalents),
-        "results_dir": folder_problem(Path(config.results_dir).absolute(), config.dry_run),
+        "results_dir": None if config.dry_run else folder_problem(Path(config.results_dir).absolute()),
     }
     return [Problem(key, message) for key, message in messages.items() if message]
 
@@ -37,20 +37,15 @@ def seeds_problem(seeds: Any, confirm: int | None) -> str | None:
     if seeds == "auto":
         message = "auto and confirm do not go together: confirm alone says how many fresh seeds; write seeds=5, say"
         return message if confirm else None
-    if is_whole(seeds):
-        count = seeds
-    elif isinstance(seeds, list) and seeds and all(is_whole(seed) and seed >= 0 for seed in seeds):
+    count = seeds
+    if isinstance(seeds, list) and all(is_whole(seed) and seed >= 0 for seed in seeds):
         count = len(seeds)
         if len(set(seeds)) < count:
             return f"{seeds} has a seed twice; write each once"
         if any(seed in TUNING_SEEDS for seed in seeds):
             return f"{TUNING_SEEDS.start} to {TUNING_SEEDS[-1]} are tuning's, and never scored; write others"
-    else:
+    if not (is_whole(count) and 1 <= count <= MOST_SEEDS):
         return f"{SEEDS}; not {seeds!r}"
-    if count < 1:
-        return f"must be ≥ 1, not {count}"
-    if count > MOST_SEEDS:
-        return f"must be at most {MOST_SEEDS:,} seeds"
     return None
 
 
@@ -71,22 +66,15 @@ def name_problem(name: str | None) -> str | None:
     """What is wrong with the name of a study, if anything."""
     if name is None:
         return None
-    if name in TAKEN:
-        return f"{name!r} is a command of ablate analyse; write another name"
-    if name.startswith(("-", ".")):
-        return f"{name!r} begins as options or hidden files do; write another name"
-    if not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name) or len(name.encode()) > 200:
-        return f"{name!r} cannot name a folder; use up to 100 letters (200 bytes), digits, '.', '_', '-'"
+    if name in TAKEN or not re.fullmatch(r"\w[\w.-]{0,99}", name) or len(name.encode()) > 200:
+        letters = "up to 100 letters (200 bytes), digits, '.', '_', '-'"
+        return f"{name!r} cannot name a folder, or is a command of ablate analyse; use {letters}, first no sign"
     return None
 
 
-def folder_problem(path: Path, dry_run: bool) -> str | None:
+def folder_problem(path: Path) -> str | None:
     """Why nothing can be written into a results folder, if so; of one that does not exist, into the folder above."""
     folder = next(each for each in (path, *path.parents) if os.path.lexists(each))
-    if not folder.is_dir():
-        return f"{folder} is not a folder; write another results_dir"
-    if dry_run:
-        return None
     try:
         tempfile.TemporaryFile(dir=folder).close()  # os.access is unreliable for root and full disks
     except OSError as error:
@@ -96,25 +84,25 @@ def folder_problem(path: Path, dry_run: bool) -> str | None:
 
 def idle_problems(keys: Collection[str], study: Config, configs: Sequence[Config]) -> list[Problem]:
     """Problems of keys that somebody sets and that have no effect in any of a study's configurations."""
-    problems = []
-    if study.seeds != "auto":
-        problems.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
-    if study.design != "ladder":
-        message = "is the number of rungs of design=ladder; write that, too, or leave ladder out"
-        problems.append(Problem("ladder", message))
-    if study.tune.key is None:
-        message = "tunes nothing by itself; write tune.key and tune.values, or leave it out"
-        problems.append(Problem("tune.seeds", message))
-    if all(config.schedule.get("_target_") == CONSTANT for config in configs):
-        message = "has no effect on schedule=constant; write another schedule, or leave it out"
-        problems.append(Problem("optim.min_lr_ratio", message))
-    if all(config.model._target_ in ONE_STACK for config in configs):
-        message = "is for two stacks; write model=encoder_decoder, too, or leave it out"
-        problems.append(Problem("model.share_embeddings", message))
-    if all(has_width(ffn) for config in configs for ffn in variants_of(config.ffn)):
-        for key in ("ffn.mult", "ffn.multiple_of"):
-            problems.append(Problem(key, "has no effect where ffn.hidden is set; leave one of them out"))
-    return [problem for problem in problems if problem.key in keys]
+    ffns = [ffn for config in configs for ffn in variants_of(config.ffn)]
+    has_widths = all(map(has_width, ffns))
+    width = "has no effect where ffn.hidden is set; leave one of them out"
+    idle = {
+        "seeds_max": (study.seeds != "auto", "is the most that seeds=auto adds; write it too, or leave seeds_max out"),
+        "ladder": (study.design != "ladder", "is the number of rungs; write design=ladder, too, or leave it out"),
+        "tune.seeds": (study.tune.key is None, "tunes nothing; write tune.key and tune.values, or leave it out"),
+        "optim.min_lr_ratio": (
+            all(config.schedule.get("_target_") == CONSTANT for config in configs),
+            "has no effect on schedule=constant; write another schedule, or leave it out",
+        ),
+        "model.share_embeddings": (
+            all(config.model._target_ in ONE_STACK for config in configs),
+            "is for two stacks; write model=encoder_decoder, too, or leave it out",
+        ),
+        "ffn.mult": (has_widths, width),
+        "ffn.multiple_of": (has_widths, width),
+    }
+    return [Problem(key, message) for key, (is_idle, message) in idle.items() if is_idle and key in keys]
 
 
 CONSTANT = "ablate.training.schedule.Constant"

@@ -13,26 +13,19 @@ from ablate.formatting import instead
 
 # The extra in pyproject.toml that installs each launcher.
 EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
-RESERVED = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 USED = ("hydra/launcher", "hydra.launcher.", "hydra.job.name")
-INSTEAD = {  # of settings of Hydra's that have no effect here
-    "hydra.run": "write results_dir=FOLDER for where results are written",
-    "hydra.sweep": "write results_dir=FOLDER for where results are written",
-    "hydra.searchpath": "write --config-dir FOLDER for a folder of your own variants",
-}
-LEAVE_OUT = "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
+NO_EFFECT = (
+    "has no effect here; hydra/launcher and hydra.launcher.* choose where runs are trained, results_dir=FOLDER where "
+    "results are written, --config-dir FOLDER where variants of your own are"
+)
 
 
 def hydra_problems(words: Sequence[str]) -> list[Problem]:
     """Problems of words that are Hydra's own settings: those without effect here, or that Hydra cannot compose."""
     problems = []
     for word in words:
-        key = word.lstrip("+~")
-        if key.startswith(RESERVED):
-            problems.append(Problem(word, "ablate plans every study itself; leave it out"))
-        elif not key.startswith(USED):
-            meant = [message for beginning, message in INSTEAD.items() if key.startswith(beginning)]
-            problems.append(Problem(word, f"has no effect here; {meant[0] if meant else LEAVE_OUT}"))
+        if not word.lstrip("+~").startswith(USED):
+            problems.append(Problem(word, NO_EFFECT))
     if problems or not words:
         return problems
     with Composer(read_groups()):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablate.config.claims import Level, read_claims, read_criterion, spell
+from ablate.config.claims import Level, spell
 from ablate.config.command import named_study
 from ablate.config.compose import Composer
 from ablate.config.depth import variants_of
@@ -20,7 +20,7 @@ from ablate.config.files import read_plain
 from ablate.config.groups import Groups
 from ablate.config.key_checks import idle_problems, study_problems
 from ablate.config.schema import Config
-from ablate.config.study_file import ON_COMMAND_LINE, SAME_STUDY, StudyFile, is_one_of, read_texts
+from ablate.config.study_file import ON_COMMAND_LINE, SAME_STUDY, StudyFile, is_one_of, with_claims
 from ablate.config.words import STUDY_FILE_KEYS, Setting, key_of, services_of
 from ablate.formatting import flat
 
@@ -128,14 +128,9 @@ def read_program_file(path: Path) -> tuple[StudyFile | None, dict[str, Any], lis
     for key, levels in factors.items():
         settings[key] = Setting(key, levels, word_of(key, levels), swept=True, file=str(path))
     problems = [Problem(key, ON_COMMAND_LINE[key]) for key in content if key in ON_COMMAND_LINE]
-    claims, wrong_claims = read_claims(with_numbers(content.get("claims", {}), factors), factors)
-    replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
-    texts, wrong_texts = read_texts(content)
-    problems = [
-        Problem(f"{path}: {problem.key}", problem.message)
-        for problem in [*problems, *wrong_claims, *wrong_criterion, *wrong_texts]
-    ]
-    return StudyFile(path.stem, str(path), settings, {}, claims, replicated, None, texts), content, problems
+    content["claims"] = with_numbers(content.get("claims", {}), factors)
+    file, problems = with_claims(StudyFile(path.stem, str(path), settings, {}), content, factors, problems)
+    return file, content, problems
 
 
 def word_of_file(key: str, value: Any) -> str:

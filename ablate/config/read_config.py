@@ -84,7 +84,7 @@ def read_fields(
 
 def takes_sweep(key: str) -> bool:
     """Whether configurations can be compared that differ in a key."""
-    return key.partition(".")[0] not in (*WHOLE, "eval")
+    return key.partition(".")[0] not in (*WHOLE, "eval", "experiment")
 
 
 def converted(value: Any, hint: Any) -> Any:
@@ -132,12 +132,8 @@ def in_range(option: Any) -> str:
     return text
 
 
-LARGEST = 10**9  # the largest size or number of steps
-LARGEST_SEED = 2**53
-
-
 def numbers_problems(value: Any, key: str) -> list[Problem]:
-    """Problems of the numbers in a part of a configuration that are not finite or too large."""
+    """Problems of the numbers in a part of a configuration that are not finite."""
     problems = []
     if isinstance(value, dict):
         for name, item in value.items():
@@ -145,11 +141,8 @@ def numbers_problems(value: Any, key: str) -> list[Problem]:
     elif isinstance(value, list):
         for item in value:
             problems += numbers_problems(item, key)
-    limit = LARGEST_SEED if key.startswith("seed") else LARGEST
-    if isinstance(value, float) and not math.isfinite(value):
+    elif isinstance(value, float) and not math.isfinite(value):
         problems.append(Problem(key, f"{value} is not a number to compute with; write a finite one"))
-    elif isinstance(value, int) and abs(value) > limit and key != "train.memory":
-        problems.append(Problem(key, f"{readable_number(value)} is too large; write {readable_number(limit)} at most"))
     return problems
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from ablate.config.choices import Choice, level_names, parse_choice
+from ablate.config.choices import Choice, parse_choice, with_level_names
 from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.files import calls, read_plain
-from ablate.config.groups import FIGURES, Groups, named_elsewhere
+from ablate.config.groups import EXPERIMENTS, FIGURES, Groups, named_elsewhere
 from ablate.config.ladder import RUNG, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.schema import KEYS, PACE, Config
@@ -56,7 +57,7 @@ def is_one_of(key: str, keys: set[str]) -> bool:
 def read_study_file(name: str, groups: Groups) -> tuple[StudyFile | None, Problems]:
     """A study file and its problems; None if it is no mapping of plain data."""
     path = groups.studies[name]
-    file = str(path) if path in groups.user_files else f"experiments/{name}.yaml"
+    file = f"experiments/{name}.yaml" if path.parent == EXPERIMENTS else str(path)
     try:
         content = read_plain(path)
     except Corrupt as error:
@@ -66,33 +67,101 @@ def read_study_file(name: str, groups: Groups) -> tuple[StudyFile | None, Proble
         return None, [Problem(file, f"{call!r} calls a resolver; write the value")]
     if not isinstance(content, dict):
         return None, [Problem(file, "must be a mapping; write keys and values, as in study: NAME")]
-    content = {str(key): value for key, value in content.items()}
-    reader = Reader(file, groups)
-    settings = reader.settings(content)
-    tiers = reader.tiers(content.get("tiers", {}))
-    levels = levels_of_factors(content, settings)
+    problems: Problems = []
+    settings = settings_of(content, file, groups, problems)
+    tiers = {}
+    written_tiers = content.get("tiers", {})
+    if isinstance(written_tiers, dict) and all(isinstance(tier, dict) for tier in written_tiers.values()):
+        for tier, changes in written_tiers.items():
+            tiers[str(tier)] = settings_of(changes, file, groups, problems, f"tiers.{tier}.")
+    else:
+        problems.append(Problem("tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}"))
+    study_file = StudyFile(name, file, settings, tiers)
+    return with_claims(study_file, content, levels_of_factors(content, settings), problems)
+
+
+def with_claims(
+    study_file: StudyFile, content: dict[str, Any], levels: dict[str, list[Any]], problems: Problems
+) -> tuple[StudyFile, Problems]:
+    """A study file with its claims over the levels of its factors and all else that it holds, and all its problems."""
     claims, wrong_claims = read_claims(content.get("claims", {}), levels)
     replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
     mirror, wrong_mirror = read_mirror(content.get("mirror"), levels)
     texts, wrong_texts = read_texts(content)
-    problems = [*reader.problems, *wrong_claims, *wrong_criterion, *wrong_mirror, *wrong_texts]
-    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in problems]
-    return StudyFile(name, file, settings, tiers, claims, replicated, mirror, texts), problems
+    problems = [*problems, *wrong_claims, *wrong_criterion, *wrong_mirror, *wrong_texts]
+    study_file = dataclasses.replace(study_file, claims=claims, replicated=replicated, mirror=mirror, texts=texts)
+    return study_file, [Problem(f"{study_file.file}: {problem.key}", problem.message) for problem in problems]
+
+
+def settings_of(content: Mapping[Any, Any], file: str, groups: Groups, problems: Problems, where: str = "") -> Settings:
+    """The settings of a study file or a tier, then its factors; `where` is the place in the file, such as tiers.gpu.
+    with its dot."""
+    entries: list[tuple[str, list[Any]]] = []
+    for key, value in content.items():
+        if key != "factors" and (where or key not in STUDY_FILE_KEYS):
+            entries += [(name, [leaf]) for name, leaf in flat({str(key): value}).items()]
+    factors = content.get("factors", {})
+    if not isinstance(factors, dict):
+        problems.append(Problem(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}"))
+        factors = {}
+    for key, levels in factors.items():
+        if isinstance(levels, list) and levels:
+            entries.append((str(key), levels))
+        else:
+            problems.append(Problem(f"{where}factors.{key}", "must be a list of levels; write [first, second]"))
+    settings: Settings = {}
+    for written, values in entries:
+        key = written.replace("+", "")  # +attention.qk_norm, or +qk_norm within attention
+        message = section_problem(key, groups)
+        if message:
+            problems.append(Problem(where + written, message))
+            continue
+        if key in settings:
+            problems.append(Problem(where + written, "is given twice; write it once"))
+        plus = "+" if key != written else groups.plus(key)
+        text = f"{plus}{key}={','.join(value_text(value) for value in values)}"
+        read = []
+        for value in values:
+            try:
+                read.append(value_of_key(key, value, groups))
+            except ValueError as error:
+                problems.append(Problem(f"{where}{key}={value}", str(error)))
+        if read:
+            settings[key] = Setting(key, read, text, swept=len(values) > 1, adds=key != written, file=file)
+    return settings
+
+
+def value_of_key(key: str, value: Any, groups: Groups) -> Any:
+    """A value of a key; of a group the choice that it stands for.  Raises ValueError."""
+    if key == "track":
+        return services_of(value, groups)
+    return parse_choice(key, str(value), groups.variants) if key in groups.variants else value
+
+
+def section_problem(key: str, groups: Groups) -> str | None:
+    """Why a study file cannot set a key, whatever the variants have; None if it can."""
+    section = key.partition(".")[0]
+    if section in ON_COMMAND_LINE:
+        return ON_COMMAND_LINE[section]
+    sections = {*KEYS, *groups.variants}
+    if section in sections:
+        return None
+    there = sorted({*sections, *STUDY_FILE_KEYS} - ON_COMMAND_LINE.keys() - {"seed"})
+    return f"no such key; {instead(section, there, named_elsewhere())}"
 
 
 def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, list[Any]]:
     """The levels of each factor as claims name them; those of groups without the settings of other components."""
     factors = content.get("factors", {})
     levels: dict[str, list[Any]] = {}
-    written = map(str, factors) if isinstance(factors, dict) else ()
-    for key in (text.removeprefix("+") for text in written):
-        setting = settings.get(key)
+    for written in factors if isinstance(factors, dict) else ():
+        setting = settings.get(str(written).removeprefix("+"))
         if setting is None:
             continue
-        if all(isinstance(value, Choice) for value in setting.values):
-            levels[key] = list(level_names(setting.values).values())
+        if isinstance(setting.value, Choice):
+            levels[setting.key] = [choice.text for choice in with_level_names(setting.values)]
         else:
-            levels[key] = [level(value) for value in setting.values]
+            levels[setting.key] = [level(value) for value in setting.values]
     count = content.get("ladder", Config.ladder)
     if content.get("design") == "ladder" and type(count) is int:
         levels[RUNG] = levels_of_rungs(min(count, MOST_RUNGS))
@@ -101,98 +170,14 @@ def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, 
 
 def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems]:
     """The texts of a study file, and what is wrong with them."""
-    texts: dict[str, str | None] = dict.fromkeys(TEXTS)
-    problems = []
+    texts: dict[str, str | None] = {}
     for key in TEXTS:
         text = content.get(key)
-        if text is None:
-            continue
-        if isinstance(text, str):
-            texts[key] = " ".join(text.split())
-        else:
-            problems.append(Problem(key, f"must be a text, not {text!r}"))
+        texts[key] = None if text is None else " ".join(str(text).split())
     figure = texts["figure"]
     if figure and figure not in FIGURES:
-        problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}"))
-    return texts, problems
-
-
-class Reader:
-    """Reads the settings and factors in the mappings of one study file, and collects its mistakes."""
-
-    def __init__(self, file: str, groups: Groups):
-        self.file = file
-        self.groups = groups
-        self.sections = {*KEYS, *groups.variants}
-        self.problems: Problems = []
-
-    def settings(self, content: Mapping[str, Any], where: str = "") -> Settings:
-        """Settings by key, then factors; `where` is the place in the file, such as tiers.gpu. with its dot."""
-        settings: Settings = {}
-        for key, value in content.items():
-            is_entry = key == "factors" or (key in STUDY_FILE_KEYS and not where)
-            if is_entry or not self.check_section(str(key), where):
-                continue
-            for name, leaf in flat({str(key): value}).items():
-                self.add(settings, name, [leaf], where)
-        factors = content.get("factors", {})
-        if not isinstance(factors, dict):
-            self.report(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
-            return settings
-        for key, levels in factors.items():
-            if not isinstance(levels, list) or not levels:
-                self.report(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
-            elif self.check_section(str(key), f"{where}factors."):
-                self.add(settings, str(key), levels, where)
-        return settings
-
-    def tiers(self, tiers: Any) -> dict[str, Settings]:
-        """The settings of each tier."""
-        if not isinstance(tiers, dict) or not all(isinstance(content, dict) for content in tiers.values()):
-            self.report("tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")
-            return {}
-        return {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
-
-    def add(self, settings: Settings, written: str, values: list[Any], where: str) -> None:
-        """Add a setting, or one that is swept; its key is what is written, without the plus of an option."""
-        key = written.replace("+", "")  # +attention.qk_norm, or +qk_norm within attention
-        adds = written != key
-        if key in settings:
-            self.report(where + written, "is given twice; write it once")
-        plus = "+" if adds else self.groups.plus(key)
-        text = f"{plus}{key}={','.join(value_text(value) for value in values)}"
-        read = values
-        if key in self.groups.variants:
-            read = list(self.choices(key, values, where))
-        if read:
-            settings[key] = Setting(key, read, text, swept=len(values) > 1, adds=adds, file=self.file)
-
-    def choices(self, group: str, values: list[Any], where: str) -> Iterator[Choice]:
-        """The choices of a group; reports those that are none."""
-        for value in values:
-            try:
-                if group == "track":
-                    yield services_of(value, self.groups)
-                else:
-                    yield parse_choice(group, str(value), self.groups.variants)
-            except ValueError as error:
-                self.report(f"{where}{group}={value}", str(error))
-
-    def check_section(self, key: str, where: str) -> bool:
-        """Whether the section of a key is known and allowed; else reports why not."""
-        section = key.removeprefix("+").partition(".")[0]
-        if section in ON_COMMAND_LINE:
-            self.report(where + key, ON_COMMAND_LINE[section])
-            return False
-        if section not in self.sections:
-            there = sorted({*self.sections, *STUDY_FILE_KEYS} - ON_COMMAND_LINE.keys() - {"seed"})
-            self.report(where + key, f"no such key; {instead(section, there, named_elsewhere())}")
-            return False
-        return True
-
-    def report(self, key: str, message: str) -> None:
-        """Collect a mistake."""
-        self.problems.append(Problem(key, message))
+        return texts, [Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}")]
+    return texts, []
 
 
 PLAIN_WORDS = {"true", "false", "null", "nan", "inf"}

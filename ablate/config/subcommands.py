@@ -55,13 +55,10 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
     packages: list[str] = []
     for word in words:
         key, _, value = word.partition("=")
-        if key != "user":
+        if key == "user":
+            packages += [name.strip() for name in value.strip("[]").split(",")]
+        else:
             others.append(word)
-            continue
-        if not (value.startswith("[") and value.endswith("]")):
-            raise Refused(f"{word} takes a list; write 'user=[{value.strip('[]') or 'my_package'}]'")
-        names = [part.strip().strip("\"'") for part in value[1:-1].split(",")]
-        packages += [name for name in names if name]
     try:
         return others, allowed_packages(packages)
     except ValueError as error:
@@ -132,22 +129,22 @@ def document(prog: str, outcome: Outcome) -> str:
     return json.dumps(found, allow_nan=False, indent=1)  # in ASCII, which every encoding has
 
 
-def plain(value: object) -> Any:
+def plain(value: Any) -> Any:
     """A value as plain JSON data: tables become lists of rows, paths strings, numbers that are not finite null."""
     if isinstance(value, Record):
         return plain(value.as_json())
-    if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a table
+    if hasattr(value, "to_dict"):  # a table
         return plain(value.to_dict("records"))
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set):
         return [plain(item) for item in value]
     if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return str(value) if isinstance(value, Path) else plain(vars(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Path):
+        return str(value)
+    return plain(vars(value)) if hasattr(value, "__dict__") else value

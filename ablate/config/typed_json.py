@@ -59,12 +59,11 @@ def plain(value: Any) -> Any:
 
 
 def parse(kind: type[T], value: object) -> T:
-    """A record from JSON data; keys that it does not have are left out.  Raises ValueError with the first error, such
-    as "has no seeds"."""
+    """A record from JSON data; keys that it does not have are left out.  Raises ValueError with the first error."""
     try:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(unreadable_part(str(error))) from None
+        raise ValueError(f"cannot be read: {str(error).replace('`', '')}") from None
     complete: T = with_configurations(converted, value)
     return complete
 
@@ -75,16 +74,6 @@ def refuse_unknown_keys(kind: type[Record], content: Iterable[object]) -> None:
     for key in content:
         if key not in names:
             raise ValueError(f"no such key: {key}; {instead(str(key), names)}")
-
-
-def unreadable_part(error: str) -> str:
-    """The message for an error of msgspec, which ends in the place: ... - at `$.cells[0]`."""
-    what, _, where = error.replace("`", "").partition(" - at ")
-    place = where.removeprefix("$").removeprefix(".")
-    if what.startswith("Object missing required field "):
-        field = what.split()[-1]
-        return f"has no {place}.{field}" if place else f"has no {field}"
-    return f"has {place or 'content'} that cannot be read ({what[0].lower()}{what[1:]})"
 
 
 def stored(value: object) -> Config:

@@ -13,7 +13,6 @@ from hydra.errors import HydraException
 
 from ablate.config.choices import Choice, Variant, parse_choice
 from ablate.config.errors import Problem
-from ablate.config.files import DEEPEST
 from ablate.config.groups import Groups
 from ablate.config.hydra_parser import parser
 from ablate.config.read_config import takes_sweep
@@ -50,67 +49,46 @@ def read_words(words: Iterable[str], groups: Groups) -> tuple[dict[str, Setting]
     problems: list[Problem] = []
     for word in words:
         try:
-            setting, wrong = read_word(word, groups)
+            setting = read_word(word, groups, problems)
         except ValueError as error:
-            problems.append(Problem(shortened(word), str(error)))
+            problems.append(Problem(word, str(error)))
             continue
-        problems += wrong
-        if setting is None:
-            continue
-        first = settings.setdefault(setting.key, setting)
-        if first is not setting:
+        if setting and setting.key in settings:
             message = f"{setting.key} is given twice; write it once, with all values that are compared"
             problems.append(Problem(word, message))
+        elif setting:
+            settings[setting.key] = setting
     if "zip" not in settings:  # then a value may repeat, since only pairs must differ
         problems += repeated_values(settings)
     return settings, problems
 
 
-def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]:
-    """The setting that a word stands for, and the problems of single choices of a group.  Raises ValueError."""
+def read_word(word: str, groups: Groups, problems: list[Problem]) -> Setting | None:
+    """The setting that a word stands for; of several choices of a group, wrong ones are reported and left out.  Raises
+    ValueError."""
     typed_key, equals, text = word.partition("=")
     key = typed_key.lstrip("+")
-    if depth_of(word) > DEEPEST:
-        raise ValueError(f"its value is more than {DEEPEST} levels deep; write a flatter one")
     if key.startswith("~"):
         raise ValueError("nothing can be taken out of the model; choose a variant, such as none where there is one")
     if not equals:
         raise ValueError(f"must be key=value; {instead_of_word(word)}")
     if key in groups.variants and (key != "track" or "(" in text):
-        return read_group(key, text, word, groups)
+        return read_group(key, text, word, groups, problems)
     refuse_unknown_key(key, text, groups)
     override = parse_override(key, text)
     adds = typed_key != key
     if override.is_sweep_override():
         refuse_sweep(key, text)
-        return Setting(key, swept_values(override, text), word, swept=True, adds=adds), []
+        return Setting(key, swept_values(override, text), word, swept=True, adds=adds)
     value = override.value()
     if key == "track":
         value = services_of(value, groups)
-    return Setting(key, [value], word, adds=adds), []
+    return Setting(key, [value], word, adds=adds)
 
 
 def key_of(word: str) -> str:
     """The key of a word, of +norm=rms as of norm=rms."""
     return word.partition("=")[0].lstrip("+")
-
-
-def shortened(word: str) -> str:
-    """A word as messages repeat it; of a very deep one the beginning of its key."""
-    return word if depth_of(word) <= DEEPEST else word.partition("=")[0][:40]
-
-
-def depth_of(text: str) -> int:
-    """The most brackets that are open at a time in a word; Hydra's parser recurses once for each."""
-    depth = 0
-    deepest = 0
-    for letter in text:
-        if letter in "[{(":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif letter in "]})":
-            depth -= 1
-    return deepest
 
 
 def repeated_values(settings: dict[str, Setting]) -> list[Problem]:
@@ -145,8 +123,8 @@ def parse_override(key: str, text: str) -> Override:
     """A setting as Hydra's grammar reads it.  Raises ValueError."""
     try:
         return parser().parse_override(f"{key}={text}")
-    except (HydraException, ValueError):
-        raise ValueError(unreadable(key, text)) from None
+    except (HydraException, ValueError, RecursionError):
+        raise ValueError(UNREADABLE) from None
 
 
 def plain_value(value: Any) -> Any:
@@ -184,33 +162,27 @@ def refuse_sweep(key: str, text: str) -> None:
         raise ValueError(f"{key} belongs to the whole study and takes one value")
 
 
-def read_group(group: str, text: str, word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]:
-    """The choices of a group, norm=ln,rms or norm=glob(*), and the problems of single ones.  Raises ValueError."""
+def read_group(group: str, text: str, word: str, groups: Groups, problems: list[Problem]) -> Setting | None:
+    """The choices of a group, norm=ln,rms or norm=glob(*); reports single ones that are wrong.  Raises ValueError."""
     choice_texts = texts_of_choices(group, text, groups)
     choices: list[Choice] = []
-    problems = []
     for choice_text in choice_texts:
         try:
             choices.append(parse_choice(group, choice_text, groups.variants))
         except ValueError as error:
             problems.append(Problem(f"{group}={choice_text}", str(error)))
-    if not choices:
-        return None, problems
-    is_swept = len(choice_texts) > 1  # also if only one of them is right
-    return Setting(group, choices, word, swept=is_swept), problems
+    # A sweep also if only one of its choices is right.
+    return Setting(group, choices, word, swept=len(choice_texts) > 1) if choices else None
 
 
 def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
     """The choices in `text`, what follows GROUP=, without quotes: ln,rms or glob(r*).  Raises ValueError."""
     call = HYDRA_FUNCTION.fullmatch(text.strip())
-    is_variant = call is not None and call[1] in groups.variants[group]  # a variant may be called `range`
-    if call and not is_variant:
+    if call and call[1] not in groups.variants[group]:  # a variant may be called `sort`
         return names_by_function(group, text.strip(), groups)
-    if has_open_bracket(text):
-        raise ValueError(OPEN_BRACKET)
     texts = [part.strip() for part in split(text, ",")]
     if "" in texts:
-        raise ValueError(LACKS_VALUE)
+        raise ValueError(UNREADABLE)
     if len(texts) == 1 and texts[0].startswith("["):
         names = split(texts[0][1:-1], ",")
         over_layers = f", to change it over the layers {group}={'+'.join(names)}" if group in PLACED else ""
@@ -238,7 +210,7 @@ def services_of(value: Any, groups: Groups) -> Choice:
         if name not in files:
             which = f" {name!r}" if isinstance(value, list) else ""
             raise ValueError(f"no such track{which}; {instead(name, files)}")
-    services = tuple(Variant(name, name) for name in names)
+    services = tuple(Variant(name, name, name) for name in names)
     if not isinstance(value, list):
         return Choice("track", names[0], services)
     if not names or "none" in names or len(set(names)) < len(names):
@@ -246,22 +218,8 @@ def services_of(value: Any, groups: Groups) -> Choice:
     return Choice("track", f"[{','.join(names)}]", services, is_pattern=True)
 
 
-def unreadable(key: str, text: str) -> str:
-    """The message for a value that Hydra's grammar cannot read."""
-    if "" in [part.strip() for part in split(text, ",")]:
-        return LACKS_VALUE
-    if has_open_bracket(text):
-        return OPEN_BRACKET
-    if "\u2212" in text:
-        return "has the sign − where a number has an ordinary minus; write -"
-    return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text}'\""""
-
-
-def has_open_bracket(text: str) -> bool:
-    """Whether a text has more opening than closing brackets of a kind."""
-    return any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()"))
-
-
-OPEN_BRACKET = "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
-LACKS_VALUE = "lacks a value beside a comma, or has none; write values without spaces and gaps, as in norm=ln,rms"
+UNREADABLE = (
+    "cannot be read; close each bracket, leave no gap beside a comma, write - before negative numbers, "
+    """and quote a text twice, as in "data.path='my file'\""""
+)
 SERVICES = "takes services, each named once, as in track=[wandb,tensorboard]; or none"

@@ -6,7 +6,7 @@ Numbers have a typographic minus, and no sign if they round to zero.
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar
 
@@ -79,13 +79,13 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 def ends(low: float, high: float, places: int, signed: bool = False) -> str:
     """The ends of an interval: "−0.079, −0.027".  If the interval excludes zero, an end that would round to zero gets
     more digits, as in "+0.0003, +0.027", since excluding zero decides the verdict."""
-
-    def digits(end: float) -> int:
-        if not (low * high > 0 and math.isfinite(end)):
-            return places
-        return min(max(places, math.floor(-math.log10(2 * abs(end))) + 1), MOST_PLACES)
-
-    return ", ".join(number(end, digits(end), signed) for end in (low, high))
+    texts = []
+    for end in (low, high):
+        digits = places
+        if low * high > 0 and math.isfinite(end):
+            digits = min(max(places, math.floor(-math.log10(2 * abs(end))) + 1), MOST_PLACES)
+        texts.append(number(end, digits, signed))
+    return ", ".join(texts)
 
 
 def plain(size: float) -> str:
@@ -150,18 +150,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> str:
-    """The verdict of a row of effects in words, or why there is none; `assigned` names a level of a factor."""
-    words = verdict_words(row, assigned)
+def verdict(row: Any) -> str:
+    """The verdict of a row of effects in words, or why there is none."""
+    words = verdict_words(row)
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
 
 
-def verdict_words(row: Any, assigned: Callable[[str, str], str]) -> str:
+def verdict_words(row: Any) -> str:
     """The verdict of a row of effects without its note."""
     if row.verdict in ("better", "worse"):
-        return crossed(row, row.verdict, assigned) or f"{row.verdict} ({direction(row)})"
+        return f"{row.verdict} ({direction(row)})"
     if row.verdict == "equivalent":
         return f"equivalent (within {margin(row)})"
     if row.verdict == "negligible":
@@ -208,24 +208,7 @@ def split(text: str, separator: str) -> list[str]:
 def levels_of(row: Any, column: str = "level") -> list[str]:
     """The level, or the `reference`, of each factor of a row of effects."""
     text = str(getattr(row, column))
-    count = row.factor.count(" x ") + 1
-    if count == 1:
-        return [text]
-    levels = split(text, ", ")
-    return levels if len(levels) == count else text.split(", ")  # of other programs, with a quote that is an apostrophe
-
-
-def crossed(row: Any, word: str, assigned: Callable[[str, str], str]) -> str:
-    """A decided interaction of two levels: "interaction: residual=post fares worse with optim.warmup=0"; else empty."""
-    if row.note or row.kind != "interaction":
-        return ""
-    factors = row.factor.split(" x ")
-    levels = levels_of(row)
-    if len(factors) != 2 or len(levels) != 2:  # several levels combined
-        return ""
-    first = assigned(factors[0], levels[0])
-    second = assigned(factors[1], levels[1])
-    return f"interaction: {first} fares {word} with {second}"
+    return split(text, ", ") if " x " in row.factor else [text]
 
 
 def over(row: Any) -> str:

@@ -10,7 +10,7 @@ from ablate.config.claims import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import BASE, Design, labels_of, levels_and_factors, with_level_names
+from ablate.config.factors import BASE, Design, labels_of, levels_and_factors
 from ablate.config.schema import VARIED, Config
 from ablate.formatting import grouped
 from ablate.planning.study import Draft
@@ -38,7 +38,6 @@ class Composition:
 
 def composition_of(command: Command, design: Design, cells: list[Composed]) -> Composition:
     """Composed cells with their levels, labels and remarks."""
-    cells = with_level_names(cells, command.settings)
     levels, factors, reference = levels_and_factors(cells, design)
     labels = labels_of(cells, design)
     drafts = []

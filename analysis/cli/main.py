@@ -8,13 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ablate import formatting
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import echo
-from ablate.runs import naming
 from ablate.runs.tables import named_rows
 from analysis.cli import arguments as arguments_
 
@@ -81,7 +79,7 @@ def lines(case: Case) -> list[str]:
         texts.append(heading)
         shown = evidence.headline(table)
         for row in named_rows(evidence.decided_first(shown).head(EFFECTS)):
-            verdict = formatting.verdict(row, partial(naming.assigned, manifest))
+            verdict = formatting.verdict(row)
             grounds = "; ".join(filter(None, [verdict, evidence.also_words(row.also)]))
             texts.append(f"{row.label}  {difference(row)}  {formatting.over(row)}  {grounds}")
         if len(shown) > EFFECTS:

@@ -1,13 +1,11 @@
 """Axis labels, results of effects, and the parts of captions that several figures share."""
 
-from functools import partial
 from typing import Any
 
 import pandas
 
 from ablate import evidence, formatting
 from ablate.runs import naming
-from ablate.runs.records import Manifest
 from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 from analysis.case import Case
@@ -26,9 +24,8 @@ def difference_label(study: Study, metric: str) -> str:
     return f"{text[:-1]}, {way})" if text.endswith(")") else f"{text} ({way})"
 
 
-def result(row: Any, places: int, manifest: Manifest) -> str:
-    """The difference, interval and verdict of an effect or a claim, or why there is none; of an interaction, which of
-    the two changes fares better or worse with the other."""
+def result(row: Any, places: int) -> str:
+    """The difference, interval and verdict of an effect or a claim, or why there is none."""
     if row.verdict == "withheld" or pandas.isna(row.mean):
         return f"{row.verdict}: {row.note}"
     if getattr(row, "relation", "") == "multiplier":
@@ -37,10 +34,7 @@ def result(row: Any, places: int, manifest: Manifest) -> str:
         span = formatting.span(row.mean, row.low, row.high, places)
     if row.verdict == formatting.ESTIMATE_ONLY:
         return span
-    words = row.verdict
-    if getattr(row, "kind", "") == "interaction" and words in ("better", "worse"):
-        words = formatting.crossed(row, words, partial(naming.assigned, manifest)).partition(": ")[2] or words
-    return f"{span}  {words}"
+    return f"{span}  {row.verdict}"
 
 
 def with_losses(row: Any) -> str:

@@ -42,7 +42,7 @@ def effects_table(case: Case) -> pandas.DataFrame:
     is_withheld = table["verdict"] == "withheld"
     table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mask(is_withheld)
     table["facet"] = [captions.difference_label(case.study, metric) for metric in table["metric"]]
-    table["result"] = results(table, case.study.manifest)
+    table["result"] = results(table)
     rows_of = table["stratum"].value_counts()
     names = []
     for row in named_rows(table):
@@ -60,10 +60,10 @@ def effects_table(case: Case) -> pandas.DataFrame:
     return table
 
 
-def results(table: pandas.DataFrame, manifest: Manifest) -> list[str]:
+def results(table: pandas.DataFrame) -> list[str]:
     """The result of each row, in as many decimals as its panel needs."""
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in table.groupby("facet")}
-    return [captions.result(row, places[row.facet], manifest) for row in named_rows(table)]
+    return [captions.result(row, places[row.facet]) for row in named_rows(table)]
 
 
 def effects_caption(case: Case, table: pandas.DataFrame) -> list[str]:
@@ -104,7 +104,7 @@ def claims_table(case: Case) -> pandas.DataFrame | None:
         drawn = {"facet": facet, "heading": "", "line": line, "grey_low": low, "grey_high": high}
         rows.append(row._asdict() | drawn)
     table = pandas.DataFrame(rows)
-    table["result"] = results(table, manifest)
+    table["result"] = results(table)
     table["name"] = [claim_name(row, manifest) for row in named_rows(case.claims)]
     marks = []
     if table["family"].any():

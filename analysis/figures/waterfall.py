@@ -40,7 +40,7 @@ def table(case: Case) -> pandas.DataFrame | None:
                 {"facet": facet, "kind": "first", "name": start["label"], "result": result, "start": start["mean"]}
             )
         row = effect._asdict() | {"facet": facet, "name": change_name(manifest, effect), "start": start["mean"]}
-        rows.append(row | {"result": captions.result(effect, places, manifest)})
+        rows.append(row | {"result": captions.result(effect, places)})
     result = pandas.DataFrame(rows).reindex(columns=COLUMNS).fillna({"factor": "", "level": "", "verdict": ""})
     bar = "one change to the configuration on top"
     if manifest.design == "cumulative":

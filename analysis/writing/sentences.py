@@ -1,6 +1,5 @@
 """A sentence per effect of a study: what was found, what it rests on, and where it holds."""
 
-from functools import partial
 from typing import Any
 
 from ablate import evidence, formatting
@@ -33,7 +32,7 @@ def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast) -> str:
     grounds += [costs(manifest, contrast), naming.scope(manifest, contrast.weights, contrast.side(-1))]
     verdict = evidence.verdict_word(row) or "estimate only"
     if row.kind in formatting.CROSSED:
-        verdict = formatting.verdict_words(row, partial(naming.assigned, manifest))
+        verdict = formatting.verdict_words(row)
     return f"{evidence.finding(manifest, row)}: {verdict} ({'; '.join(filter(None, grounds))})."
 
 

@@ -6,7 +6,6 @@ The CSV files beside them hold every column and digit, with the keys of the comm
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -217,7 +216,7 @@ def effect_row(case: Case, row: Any) -> Row:
         "metric": naming.metric_name(manifest, row.metric) if several else "",
         "difference [95 %]": difference(row),
         "p (Bonferroni)": p_text(row.p_bonferroni),
-        "verdict": unadjusted_verdict(row, verdict(manifest, row)),
+        "verdict": unadjusted_verdict(row, formatting.verdict(row)),
         "also differs in": row.also,
         "worth in steps": worth or "–",
         "role": "main comparison" if row.family else "estimate only",
@@ -260,11 +259,6 @@ def is_unadjusted(row: Any) -> bool:
 def ratio(value: float) -> str:
     """A cost as a multiple of the other side's."""
     return f"×{number(value, 2)}" if formatting.known(value) else "–"
-
-
-def verdict(manifest: Manifest, row: Any) -> str:
-    """The verdict of an effect in words."""
-    return formatting.verdict(row, partial(naming.assigned, manifest))
 
 
 def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:

@@ -41,7 +41,7 @@ MISTAKES: list[tuple[Any, str]] = [
     (LESS | {"greater": SIDES}, "has less and greater; write one of less, greater"),
     (LESS | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
     # its sides
-    ({"less": [{"ffn": "mlp"}]}, "has less that cannot be read (expected array of length 2, got 1); write {less: ["),
+    ({"less": [{"ffn": "mlp"}]}, "cannot be read: Expected array of length 2, got 1 - at $.less; write {less: ["),
     ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is not a factor of this study; did you mean ffn?"),
     ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
     # its margin
@@ -55,7 +55,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"diverges_more": SIDES, "metric": "test/loss"}, "metric: diverges_more counts runs that diverge"),
     (RANKED | {"metric": LENGTHS}, "than_at, or else two metrics, go with less"),
     # where it is compared
-    (LESS | {"at": None}, "has at that cannot be read"),
+    (LESS | {"at": None}, "cannot be read: Expected object, got null - at $.at"),
     (LESS | {"at": {"optim.lr": 3e-3}}, "at: optim.lr has no level 0.003; there are 0.001, 0.002"),
     (AT_LN | {"than_at": {"norm": "rms"}, "metric": LENGTHS}, "than_at, or else two metrics, go with less"),
 ]

@@ -30,7 +30,7 @@ def typed(tmp_path, monkeypatch, capsys):
 
 REFUSED = [
     (["--config-dir=nowhere"], "--config-dir: "),
-    (["hydra.mode=RUN"], "hydra.mode=RUN: "),
+    (["hydra.mode=RUN"], "hydra.mode=RUN: has no effect here; "),
     (["hydra/sweeper=basic"], "hydra/sweeper=basic: "),
     # What papers and other libraries call a variant or a key.
     (["norm=ln rms"], "norm=ln rms: is one word; to compare several write norm=ln,rms"),
@@ -39,14 +39,11 @@ REFUSED = [
     (["wandb.project=mine"], "wandb.project=mine: no such key; did you mean track.project?"),
     (["track=[none,wandb]"], "track=[none,wandb]: takes services, each named once, as in track=[wandb,tensorboard]"),
     (["größe=4"], "größe=4: no such key; there are"),
-    (
-        ["data.path=größe.txt"],
-        """data.path=größe.txt: cannot be read; if the value is a text, quote it twice: "data.pat""",
-    ),
+    (["data.path=größe.txt"], "data.path=größe.txt: cannot be read; close each bracket, leave no gap beside a comma"),
     (["train.seeds=3"], "train.seeds: no such key; did you mean seeds?"),
     (["train.steps=[7,8]"], "train.steps: must be a whole number ≥ 1, not [7, 8]; to compare several write train"),
     (["norm.eps=[0.1,0.2]"], "norm.eps: [0.1, 0.2] is not of type float; to compare several write norm.eps=0.1,0.2"),
-    (["norm=ln", "--seeds", "5"], "--seeds: no such option; write seeds=5"),
+    (["norm=ln", "--seeds", "5"], "--seeds: no such option; write seeds=VALUE"),
     (["norm=ln", "--batch-size", "8"], "--batch-size: no such option; write train.batch_size=VALUE"),
     (["norm=ln", "--config_dir", "mine"], "--config_dir: no such option; write --config-dir DIR"),
     (["norm=ln", "--frob"], "--frob: no such option; see ablate --help"),
@@ -58,11 +55,9 @@ REFUSED = [
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
     (["confirm=${ffn}"], "confirm: must be a whole number ≥ 1 and ≤ 1000 or null, not {"),
-    (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
+    (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' has"),
     ([f"model.layers={HUGE}"], "model.layers: must be a whole number ≥ 1 and ≤ 1000, not 7.3e+23"),
     (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2e+16 parameters"),
-    (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0e+13 is too large; write 1,000,000,000 at most"),
-    ([f"train.steps={HUGE}"], "train.steps: 7.3e+23 is too large"),
 ]
 
 

@@ -69,12 +69,12 @@ MISFITS = {
     "parametrization=standard": "design: ladder carries the learning rate over widths by parametrization=mup",
     "model.dim=64,128": "model.dim: is that of the top rung with design=ladder; write one value",
     "ladder=2": "ladder: must be a whole number ≥ 3 and ≤ 8, not 2",
-    "match=flops_total": "design: ladder sets the steps of each rung; leave match=flops_total out",
-    "seeds=auto": "design: ladder and seeds=auto do not go together; write seeds=8, say",
-    "tune.key=optim.lr tune.values=[1e-3,2e-3]": "design: ladder carries one learning rate to all rungs; leave",
-    "step_equivalents=true": "design: ladder trains its references for other steps by itself; leave",
-    "margin=0.2": "design: ladder gives worths with intervals, which no margin judges; leave margin out",
-    "design=grid ladder=5": "ladder: is the number of rungs of design=ladder; write that, too",
+    "match=flops_total": "design: ladder and match=flops_total do not go together; leave one out",
+    "seeds=auto": "design: ladder and seeds=auto do not go together; leave one out",
+    "tune.key=optim.lr tune.values=[1e-3,2e-3]": "design: ladder and tune.key do not go together; leave one out",
+    "step_equivalents=true": "design: ladder and step_equivalents do not go together; leave one out",
+    "margin=0.2": "design: ladder and margin do not go together; leave one out",
+    "design=grid ladder=5": "ladder: is the number of rungs; write design=ladder, too",
     "ffn=mlp norm=ln": "design: ladder compares nothing here; sweep a component",
 }
 

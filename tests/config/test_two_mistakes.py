@@ -10,8 +10,8 @@ pytestmark = pytest.mark.usefixtures("untried", "uncounted", "checks_here")
 MISTAKES = {
     "norm=lnn": "norm=lnn: no such norm; did you mean ln?",
     "ffn=swigluu,mlp": "ffn=swigluu: no such ffn; did you mean swiglu?",
-    "attention=2windw+mha": "attention=2windw+mha: no such attention 'windw'",
-    "residual=pre(": "residual=pre(: has a bracket that is not closed",
+    "attention=2windw+mha": "attention=2windw+mha: no such attention; did you mean window?",
+    "residual=pre(": "residual=pre(: cannot be read",
     "position=rope(bas=3)": "position=rope(bas=3): position.bas: RoPE has no such argument",
     "init=glob(q*)": "init=glob(q*): matches no variant",
     "modle.dim=3": "modle.dim=3: no such key; did you mean model.dim?",
@@ -37,7 +37,7 @@ MISTAKES = {
     "+experiment=nope": "+experiment=nope: no such study file",
     "scale=tinny": "scale=tinny: no such scale; did you mean tiny?",
     "model.layers=2 model.layers=3": "model.layers=3: model.layers is given twice",
-    "hydra.run.dir=x": "hydra.run.dir=x: has no effect here; write results_dir=FOLDER",
+    "hydra.run.dir=x": "hydra.run.dir=x: has no effect here",
     "cross_attention.kv=1": "cross_attention.kv: no such key",
 }
 NAMES = list(MISTAKES)

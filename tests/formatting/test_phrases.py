@@ -69,17 +69,15 @@ def test_durations(seconds):
 
 TOGETHER = "worse (higher together than the two alone predict)"
 VERDICTS: list[tuple[dict[str, Any], str]] = [
-    ({}, "interaction: residual=post fares worse with optim.warmup=0"),
-    ({"verdict": "better"}, "interaction: residual=post fares better with optim.warmup=0"),
+    ({}, TOGETHER),
     ({"note": "2 of 8 seeds collapsed"}, f"{TOGETHER}: 2 of 8 seeds collapsed"),
-    ({"factor": "residual x norm x optim.warmup", "level": "post, rms, 0"}, TOGETHER),
     ({"kind": "trend"}, "worse (higher loss 0)"),
     ({"kind": "main", "factor": "residual", "level": "post"}, "worse (higher loss)"),
 ]
 
 
 @pytest.mark.parametrize(("changed", "words"), VERDICTS)
-def test_an_interaction_says_what_fares_worse_with_what(changed, words):
+def test_a_decided_effect_says_what_is_higher(changed, words):
     row = {"kind": "interaction", "factor": "residual x optim.warmup", "level": "post, 0", "verdict": "worse"}
     row |= {"metric": "test/loss", "lower_is_better": True, "note": "", "given": "", "diverged": 0}
     row |= {"diverged_reference": 0} | changed

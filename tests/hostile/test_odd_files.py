@@ -95,11 +95,6 @@ def test_odd_values_of_a_study_file_are_refused_in_lines(tmp_path, capsys):
     assert all(line.startswith("ablate: ") and line.isprintable() for line in lines), lines
 
 
-def test_a_deep_word_is_a_line(capsys):
-    assert command([f"norm={'[' * 30_000}{']' * 30_000}", "dry_run=true"]) == 2
-    assert capsys.readouterr().err == "ablate: norm: its value is more than 50 levels deep; write a flatter one\n"
-
-
 @pytest.mark.parametrize("name", ["config.json", "hparams.yaml"])
 def test_a_deep_file_of_another_program_is_a_line(name, tmp_path, capsys):
     state = {"log_history": [{"step": 1, "loss": 2.0}], "global_step": 1, "max_steps": 1}

@@ -168,17 +168,10 @@ def test_a_tracking_service_that_is_not_installed_is_a_line(plan, monkeypatch):
     assert problem.message.endswith("pip install -e '.[tensorboard]'")
 
 
-@pytest.mark.parametrize(
-    ("project", "said"),
-    [
-        ("'50% c:d#'", "W&B takes no / \\ # ? % or : in the name of a project; write track.project=50- c-d-"),
-        ("x" * 129, "W&B takes names of 1 to 128 characters, not 129; write another name"),
-        ("''", "W&B takes names of 1 to 128 characters, not 0; write another name"),
-    ],
-)
-def test_a_project_that_wandb_refuses_is_refused_before_training(project, said, refused):
+@pytest.mark.parametrize("project", ["'50% c:d#'", "x" * 129, "''"])
+def test_a_project_that_wandb_refuses_is_refused_before_training(project, refused):
     [line] = refused("track=wandb", f"track.project={project}")
-    assert said in line
+    assert "W&B takes names of 1 to 128 characters without / \\ # ? % :" in line
 
 
 def test_optimisers_at_one_learning_rate_are_remarked_upon(plan):

@@ -75,7 +75,11 @@ def test_times(text, seconds):
         (COMMAND, ["bias=1,2", "zip=[bias,lr]", METRIC], "zip: lr is not swept"),
         (COMMAND, ["bias=1,2", "design=ladder", METRIC], "design: ladder is for models of ablate"),
         (COMMAND, ["bias=1,2", "track=wanb", METRIC], "did you mean wandb?"),
-        (COMMAND, ["bias=1,2", "track.project=x", METRIC], "track.project: no such key here; track=wandb has it"),
+        (
+            COMMAND,
+            ["bias=1,2", "track.project=x", METRIC],
+            "track.project: track=none has no such key; track=wandb has it",
+        ),
         (COMMAND, ["bias=1,2", "parallel=2", "hydra/launcher=basic", METRIC], "parallel: is for runs on this machine"),
         (COMMAND, ["bias=1,2", "hydra/launcher=slurm", METRIC], "no such launcher"),
         (COMMAND, ["bias=1,2", "metric=score"], "better: is missing: score does not say which is better"),

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from fake_studies import a_manifest
 
-from ablate.config.errors import PlanError
 from ablate.config.files import read_plain
 from ablate.config.groups import groups, names_in
 from ablate.config.schema import SECTIONS, VARIED
@@ -96,9 +95,4 @@ def test_metrics_are_words_with_a_unit_and_may_be_renamed(metric, shown, words):
 def test_names_of_the_user_s_folder_are_those_of_its_yamls(tmp_path):
     (tmp_path / "norm").mkdir()
     (tmp_path / "norm" / "max.yaml").write_text("# MaxNorm: x / max|x|.\n# name: MaxNorm\n_target_: a.MaxNorm\n")
-    (tmp_path / "names.yaml").write_text("norm.floor: floor\n")
-    assert names_in(tmp_path) == {"norm=max": "MaxNorm", "norm.floor": "floor"}
-    (tmp_path / "names.yaml").write_text("- floor\n")
-    names_in.cache_clear()
-    with pytest.raises(PlanError, match=r"names\.yaml: must be lines of the form `key: name`"):
-        names_in(tmp_path)
+    assert names_in(tmp_path) == {"norm=max": "MaxNorm"}

@@ -39,11 +39,11 @@ def test_a_decided_effect_has_its_size_interval_grounds_and_scope(tmp_path):
 @pytest.mark.parametrize(
     ("verdict", "numbers", "words"),
     [
-        ("better", (-0.01, -0.015, -0.005), "[−0.0150, −0.0050]: interaction: RMSNorm fares better with SwiGLU ("),
+        ("better", (-0.01, -0.015, -0.005), "[−0.0150, −0.0050]: better (lower together than the two alone predict) ("),
         ("undecided", (0.01, -0.01, 0.03), "none seen, +0.010 [−0.010, +0.030]: undecided ("),
     ],
 )
-def test_an_interaction_says_which_change_fares_better_with_the_other(tmp_path, verdict, numbers, words):
+def test_an_interaction_says_what_its_verdict_is_about(tmp_path, verdict, numbers, words):
     changed = dict(zip(("mean", "low", "high"), numbers, strict=True))
     text = about(case(tmp_path, seeds=range(5)), "RMSNorm × SwiGLU", verdict=verdict, note="", **changed)
     assert words in text

@@ -49,18 +49,18 @@ MISTAKES = {
     "train.parts=4 train.devices=8": ["train.devices", "divides train.parts=4", "write train.parts=8, too"],
     "train.parts=2 norm=bn": ["train.parts", "by the whole batch", "leave it out"],
     "train.capture=true": ["train.capture", "on a GPU", "not for a CPU", "leave it out"],
-    "study=verify": ["study", "'verify' is a command of ablate analyse"],
+    "study=verify": ["study", "is a command of ablate analyse"],
     f"study={'x' * 101}": ["study", "cannot name a folder", "up to 100 letters"],
     "claims=x": ["belongs in a study file", "+experiment=NAME"],
-    "data.path=x": ["no such key here; data="],
+    "data.path=x": ["data=stdlib has no such key; data="],
     "user=[no_such_package]": ["user", "'no_such_package' cannot be imported"],
-    "results_dir=/dev/null/x": ["results_dir", "/dev/null is not a folder"],
+    "results_dir=/dev/null/x": ["results_dir", "/dev/null cannot be written"],
     "data=text data.path=/no/such/file": ["data.path=/no/such/file does not exist", "FILE, FOLDER or 'GLOB'"],
     "data.context=10000000": ["data", "too short", "data.context=10000000"],
     "seed=0,1,2": ["for the seeds of runs write seeds=[0,1,2]"],
-    "optim.lr=1e−3": ["has the sign −"],
+    "optim.lr=1e−3": ["write - before negative numbers"],
     "optim.lr=shuffle(1,2)": ["has another order", "each time"],
-    "hydra.searchpath=[x]": ["has no effect here; write --config-dir FOLDER"],
+    "hydra.searchpath=[x]": ["has no effect here", "--config-dir FOLDER"],
     "train.compile=false,auto": ["is the same configuration as", "leave one of them out"],
     "norm.eps=-1": ["norm.eps", "must be ≥ 0"],
     "embedding=factorised embedding.width=6 norm=group model.norm_embeddings=true": ["norm.groups", "the width 6"],
@@ -155,10 +155,7 @@ def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untri
     assert len(mine) == len(used) and len({run.path for run in plan.manifest.runs}) == 1 + len(used)
     for group, cell in zip(used, mine, strict=True):
         assert cell.levels[group] == "mine" and cell.params == built_in.params and cell.shared_draws == 1
-    for given, told in {
-        "user=[]": "add user=.my_package.",
-        "user=my_parts": r"user: .*write 'user=\[my_parts\]'",
-    }.items():
+    for given, told in {"user=[]": "add user=.my_package.", "user=my_parts": "user: must be a list of names"}.items():
         with pytest.raises(PlanError, match=told) as refused:
             plan_study((sweep[0], given, *rest), conf)
         assert len(refused.value.problems) == 1, "what follows from a wrong package is not said"
@@ -183,8 +180,7 @@ def test_a_misspelt_package_names_the_one_in_the_current_folder(tmp_path, monkey
 
 
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
-    how = "write it behind the variant's name, as in"
     [line] = problems("norm=ln,dyt", "norm.eps=1e-6")
-    assert line == f"norm.eps: only norm=ln has this key, not norm=dyt; {how} norm=ln(eps=1e-06)"
+    assert line.startswith("norm.eps: norm=dyt has no such key; ") and line.endswith("write norm=ln(eps=1e-06)")
     [line] = problems("norm=ln,group", "norm.groups=8")
-    assert line == f"norm.groups: only norm=group has this key, not norm=ln; {how} norm=group(groups=8)"
+    assert line == "norm.groups: norm=ln has no such key; norm=group has it: write norm=group(groups=8)"
