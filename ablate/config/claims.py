@@ -305,18 +305,19 @@ def bound_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]
         yield "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"
 
 
-def read_criterion(content: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
-    """A study file's criterion of replication over these claims, and all problems."""
+def read_criterion(content: Any, claims: Iterable[object], problems: list[Problem]) -> Criterion | None:
+    """A study file's criterion of replication over these claims; what is wrong with it is added to `problems`."""
     if content is None:
-        return None, []
+        return None
     if not isinstance(content, list) or not content:
-        return None, [Problem("replicated", "must list the claims that must all be supported; write [CLAIM, CLAIM]")]
+        message = "must list the claims that must all be supported; write [CLAIM, CLAIM]"
+        problems.append(Problem("replicated", message))
+        return None
     names = [str(name) for name in claims]
-    problems = []
     for name in map(str, content):
         if name not in names:
             problems.append(Problem("replicated", f"no such claim: {name}; {instead(name, names)}"))
-    return None if problems else Criterion(of=list(dict.fromkeys(map(str, content)))), problems
+    return Criterion(of=list(dict.fromkeys(map(str, content))))
 
 
 # Claims about the metrics and the cells of a planned study

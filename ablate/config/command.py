@@ -13,7 +13,8 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
-from ablate.config.groups import COMMENTS, CONF, EXPERIMENTS, Groups, comments, groups_of_conf, read_groups
+from ablate.config.groups import COMMENTS, CONF, EXPERIMENTS, Groups, comments, read_groups
+from ablate.config.groups import groups as built_in_groups
 from ablate.config.study_file import RUNNING, SAME_STUDY, StudyFile, is_one_of, quoted, read_study_file
 from ablate.config.words import Setting, key_of, read_words
 from ablate.formatting import instead, nearest
@@ -134,7 +135,7 @@ def folder_problems(groups: Groups) -> Iterator[Problem]:
         if (folder / name).exists():
             elsewhere = "settings of Hydra belong on the command line, names of settings in figures.yaml"
             yield Problem(str(folder / name), f"is not read; {elsewhere}; take it away")
-    known = [*groups_of_conf(), "experiment"]
+    known = [*built_in_groups(), "experiment"]
     for file in sorted(folder.glob("*/*.y*ml")):
         group = file.parent.name
         built_in = EXPERIMENTS if group == "experiment" else CONF / group

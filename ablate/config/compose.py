@@ -29,6 +29,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups, default_choices
 from ablate.config.read_config import read_config
 from ablate.config.schema import COMPONENTS, LAYERS, WHOLE, Config
+from ablate.config.targets import BUILT_IN, within
 from ablate.config.unknown_keys import unknown_key
 from ablate.config.words import services_of
 
@@ -166,7 +167,7 @@ class Composer:
 
     def set_key(self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], is_added: bool) -> None:
         """Set a key in place.  Of several variants those that have the key get the value; with `is_added` (+key=value)
-        all if none has it."""
+        also those whose constructor takes it, or all if none does."""
         section, *path = key.split(".")
         if not path:
             config[section] = value
@@ -176,6 +177,8 @@ class Composer:
             self.problems[Problem(key, f"{section} takes one value; write {section}=VALUE")] = None
             return
         targets = [name for name, node in nodes.items() if path[0] in node]
+        if is_added and len(nodes) > 1:
+            targets = [name for name, node in nodes.items() if path[0] in node or takes(section, node, path[0])]
         if not targets and not is_added:
             self.missed.setdefault(key, unknown_key(key, value, nodes.values(), choices, self.groups))
             return
@@ -254,6 +257,15 @@ class Composer:
     def all_problems(self) -> list[Problem]:
         """The problems of all configurations, each once."""
         return [*self.problems, *(Problem(key, message) for key, message in self.missed.items())]
+
+
+def takes(group: str, node: Plain, argument: str) -> bool:
+    """Whether the constructor of a variant in a pattern has an argument that its YAML leaves out; of user code, which
+    planning does not import, it is assumed, and checked with all other arguments."""
+    from ablate.config.components import parameters_of, resolve  # imports the component, so torch
+
+    target = node.get("_target_", "")
+    return not within(target, BUILT_IN) or argument in parameters_of(resolve(group, target))
 
 
 @functools.lru_cache(maxsize=1000)

@@ -15,6 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE / "conf"
 CHECKOUT = (PACKAGE.parent / "experiments" / "FINDINGS.md").exists()
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
+# Keys of study files besides settings.
+STUDY_FILE_KEYS = ("question", "published", "figure", "factors", "claims", "replicated", "mirror", "tiers")
 FIGURES = (  # that `analysis` draws, in the order of the report
     *("ladder", "effects", "claims", "mirror", "waterfall", "interactions", "seeds", "curves", "solved"),
     *("sensitivity", "extrapolation", "width", "pareto", "diagnostics"),
@@ -108,12 +110,6 @@ def comment_words(file: Path, word: str) -> list[str]:
         if name == word:
             words += [part.strip() for part in text.split(",") if part.strip()]
     return words
-
-
-@functools.cache
-def groups_of_conf() -> list[str]:
-    """The groups that ablate has."""
-    return sorted({file.parent.name for file in CONF.glob("*/*.yaml")})
 
 
 def other_names(variants: Mapping[str, Path]) -> dict[str, str]:

@@ -33,18 +33,20 @@ class Mirror(Record):
     series: list[Series]  # in the paper's order
 
 
-def read_mirror(content: Any, factors: Factors) -> tuple[Mirror | None, list[Problem]]:
-    """The mirror of a study with these factors, and all problems."""
+def read_mirror(content: Any, factors: Factors, problems: list[Problem]) -> Mirror | None:
+    """The mirror of a study with these factors; what is wrong with it is added to `problems`."""
     if content is None:
-        return None, []
+        return None
     try:
         mirror = parse(Mirror, content)
         refuse_unknown_keys(Mirror, content)
         for series in content["series"]:
             refuse_unknown_keys(Series, series)
     except ValueError as error:
-        return None, [Problem("mirror", f"{error}; {FORM}")]
-    return mirror, [Problem("mirror", message) for message in mirror_problems(mirror, factors)]
+        problems.append(Problem("mirror", f"{error}; {FORM}"))
+        return None
+    problems += [Problem("mirror", message) for message in mirror_problems(mirror, factors)]
+    return mirror
 
 
 def mirror_problems(mirror: Mirror, factors: Factors) -> Iterator[str]:

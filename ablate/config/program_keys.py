@@ -17,11 +17,11 @@ from ablate.config.compose import Composer
 from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.files import read_plain
-from ablate.config.groups import Groups
+from ablate.config.groups import STUDY_FILE_KEYS, Groups
 from ablate.config.key_checks import idle_problems, study_problems
 from ablate.config.schema import Config
 from ablate.config.study_file import ON_COMMAND_LINE, SAME_STUDY, StudyFile, is_one_of, with_claims
-from ablate.config.words import STUDY_FILE_KEYS, Setting, key_of, services_of
+from ablate.config.words import Setting, key_of, services_of
 from ablate.formatting import flat
 
 OPTIONS = {

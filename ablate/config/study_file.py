@@ -9,15 +9,15 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from ablate.config.choices import Choice, parse_choice, with_level_names
+from ablate.config.choices import Choice, with_level_names
 from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.files import calls, read_plain
-from ablate.config.groups import EXPERIMENTS, FIGURES, Groups, named_elsewhere
+from ablate.config.groups import EXPERIMENTS, FIGURES, STUDY_FILE_KEYS, Groups
 from ablate.config.ladder import RUNG, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
-from ablate.config.schema import KEYS, PACE, Config
-from ablate.config.words import STUDY_FILE_KEYS, Setting, services_of
+from ablate.config.schema import PACE, Config
+from ablate.config.words import Setting, read_values, refuse_unknown_key
 from ablate.formatting import flat, instead
 
 TEXTS = ("question", "published", "figure")  # entries that do not affect the study's runs
@@ -84,11 +84,17 @@ def with_claims(
     study_file: StudyFile, content: dict[str, Any], levels: dict[str, list[Any]], problems: Problems
 ) -> tuple[StudyFile, Problems]:
     """A study file with its claims over the levels of its factors and all else that it holds, and all its problems."""
-    claims, wrong_claims = read_claims(content.get("claims", {}), levels)
-    replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
-    mirror, wrong_mirror = read_mirror(content.get("mirror"), levels)
-    texts, wrong_texts = read_texts(content)
-    problems = [*problems, *wrong_claims, *wrong_criterion, *wrong_mirror, *wrong_texts]
+    claims, wrong = read_claims(content.get("claims", {}), levels)
+    problems += wrong
+    replicated = read_criterion(content.get("replicated"), content.get("claims") or (), problems)
+    mirror = read_mirror(content.get("mirror"), levels, problems)
+    texts = {}
+    for key in TEXTS:
+        text = content.get(key)
+        texts[key] = None if text is None else " ".join(str(text).split())
+    figure = texts["figure"]
+    if figure and figure not in FIGURES:
+        problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}"))
     study_file = dataclasses.replace(study_file, claims=claims, replicated=replicated, mirror=mirror, texts=texts)
     return study_file, [Problem(f"{study_file.file}: {problem.key}", problem.message) for problem in problems]
 
@@ -112,42 +118,22 @@ def settings_of(content: Mapping[Any, Any], file: str, groups: Groups, problems:
     settings: Settings = {}
     for written, values in entries:
         key = written.replace("+", "")  # +attention.qk_norm, or +qk_norm within attention
-        message = section_problem(key, groups)
-        if message:
-            problems.append(Problem(where + written, message))
+        try:
+            section = key.partition(".")[0]
+            if section in ON_COMMAND_LINE:
+                raise ValueError(ON_COMMAND_LINE[section])
+            refuse_unknown_key(key, "", groups)
+        except ValueError as error:
+            problems.append(Problem(where + written, str(error)))
             continue
         if key in settings:
             problems.append(Problem(where + written, "is given twice; write it once"))
         plus = "+" if key != written else groups.plus(key)
         text = f"{plus}{key}={','.join(value_text(value) for value in values)}"
-        read = []
-        for value in values:
-            try:
-                read.append(value_of_key(key, value, groups))
-            except ValueError as error:
-                problems.append(Problem(f"{where}{key}={value}", str(error)))
+        read = read_values(key, values, groups, problems, where)
         if read:
             settings[key] = Setting(key, read, text, swept=len(values) > 1, adds=key != written, file=file)
     return settings
-
-
-def value_of_key(key: str, value: Any, groups: Groups) -> Any:
-    """A value of a key; of a group the choice that it stands for.  Raises ValueError."""
-    if key == "track":
-        return services_of(value, groups)
-    return parse_choice(key, str(value), groups.variants) if key in groups.variants else value
-
-
-def section_problem(key: str, groups: Groups) -> str | None:
-    """Why a study file cannot set a key, whatever the variants have; None if it can."""
-    section = key.partition(".")[0]
-    if section in ON_COMMAND_LINE:
-        return ON_COMMAND_LINE[section]
-    sections = {*KEYS, *groups.variants}
-    if section in sections:
-        return None
-    there = sorted({*sections, *STUDY_FILE_KEYS} - ON_COMMAND_LINE.keys() - {"seed"})
-    return f"no such key; {instead(section, there, named_elsewhere())}"
 
 
 def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, list[Any]]:
@@ -166,18 +152,6 @@ def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, 
     if content.get("design") == "ladder" and type(count) is int:
         levels[RUNG] = levels_of_rungs(min(count, MOST_RUNGS))
     return levels
-
-
-def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems]:
-    """The texts of a study file, and what is wrong with them."""
-    texts: dict[str, str | None] = {}
-    for key in TEXTS:
-        text = content.get(key)
-        texts[key] = None if text is None else " ".join(str(text).split())
-    figure = texts["figure"]
-    if figure and figure not in FIGURES:
-        return texts, [Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}")]
-    return texts, []
 
 
 PLAIN_WORDS = {"true", "false", "null", "nan", "inf"}

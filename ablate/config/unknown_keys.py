@@ -6,7 +6,7 @@ from typing import Any
 
 from ablate.config.choices import Choice
 from ablate.config.files import read_plain
-from ablate.config.groups import Groups, named_elsewhere
+from ablate.config.groups import STUDY_FILE_KEYS, Groups, named_elsewhere
 from ablate.config.schema import KEYS, SECTIONS, VARIED, Config, types_of
 from ablate.formatting import first_of, instead, nearest, show
 
@@ -50,7 +50,7 @@ def unknown_section(key: str, groups: Groups) -> str:
     elsewhere = named_elsewhere()
     section = elsewhere.get(head)
     if section is None:
-        names = sorted({*KEYS, *groups.variants, "experiment"} - {"seed"})  # seedz means seeds
+        names = sorted({*KEYS, *groups.variants, *STUDY_FILE_KEYS, "experiment"} - {"seed"})  # seedz means seeds
         return f"no such key; {instead(last, names, elsewhere)}"
     # As other programs name it: wandb.project means track.project.
     meant = f"{section}.{last}" if having(section, last, groups) else section

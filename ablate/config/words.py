@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 
 from ablate.config.choices import Choice, Variant, parse_choice
 from ablate.config.errors import Problem
-from ablate.config.groups import Groups
+from ablate.config.groups import STUDY_FILE_KEYS, Groups
 from ablate.config.hydra_parser import parser
 from ablate.config.read_config import takes_sweep
 from ablate.config.schema import KEYS, PLACED, SECTIONS
@@ -23,7 +23,6 @@ from ablate.formatting import instead, split
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 LISTS = ("seeds", "tune.values", "zip", "eval.lengths")  # keys whose value is a list
 HYDRA_FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\(.*\)", re.DOTALL)
-STUDY_FILE_KEYS = ("question", "published", "figure", "factors", "claims", "replicated", "mirror", "tiers")
 
 
 @dataclass(frozen=True)
@@ -72,18 +71,19 @@ def read_word(word: str, groups: Groups, problems: list[Problem]) -> Setting | N
         raise ValueError("nothing can be taken out of the model; choose a variant, such as none where there is one")
     if not equals:
         raise ValueError(f"must be key=value; {instead_of_word(word)}")
-    if key in groups.variants and (key != "track" or "(" in text):
-        return read_group(key, text, word, groups, problems)
     refuse_unknown_key(key, text, groups)
-    override = parse_override(key, text)
     adds = typed_key != key
+    if key in groups.variants and key != "track":
+        texts = texts_of_choices(key, text, groups)
+        choices = read_values(key, texts, groups, problems)
+        # A sweep also if only one of its choices is right.
+        return Setting(key, choices, word, swept=len(texts) > 1) if choices else None
+    override = parse_override(key, text)
     if override.is_sweep_override():
         refuse_sweep(key, text)
         return Setting(key, swept_values(override, text), word, swept=True, adds=adds)
     value = override.value()
-    if key == "track":
-        value = services_of(value, groups)
-    return Setting(key, [value], word, adds=adds)
+    return Setting(key, [services_of(value, groups) if key == "track" else value], word, adds=adds)
 
 
 def key_of(word: str) -> str:
@@ -162,17 +162,21 @@ def refuse_sweep(key: str, text: str) -> None:
         raise ValueError(f"{key} belongs to the whole study and takes one value")
 
 
-def read_group(group: str, text: str, word: str, groups: Groups, problems: list[Problem]) -> Setting | None:
-    """The choices of a group, norm=ln,rms or norm=glob(*); reports single ones that are wrong.  Raises ValueError."""
-    choice_texts = texts_of_choices(group, text, groups)
-    choices: list[Choice] = []
-    for choice_text in choice_texts:
+def read_values(key: str, values: Iterable[Any], groups: Groups, problems: list[Problem], where: str = "") -> list[Any]:
+    """The values of a key, of a group the choices that they stand for; wrong ones are reported and left out.  In a
+    study file they stand at `where`."""
+    read: list[Any] = []
+    for value in values:
         try:
-            choices.append(parse_choice(group, choice_text, groups.variants))
+            if key == "track":
+                read.append(services_of(value, groups))
+            elif key in groups.variants:
+                read.append(parse_choice(key, str(value), groups.variants))
+            else:
+                read.append(value)
         except ValueError as error:
-            problems.append(Problem(f"{group}={choice_text}", str(error)))
-    # A sweep also if only one of its choices is right.
-    return Setting(group, choices, word, swept=len(choice_texts) > 1) if choices else None
+            problems.append(Problem(f"{where}{key}={value}", str(error)))
+    return read
 
 
 def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:

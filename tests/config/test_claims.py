@@ -6,6 +6,7 @@ import pytest
 from claimed_cells import CELLS, FACTORS, LENGTHS, LESS, RANKED, typed
 
 from ablate.config.claims import applicable, metric_problems, read_claims, read_criterion
+from ablate.config.errors import Problem
 
 SIDES = LESS["less"]
 SAME = [{"ffn": "mlp"}, {"ffn": "mlp"}]
@@ -113,9 +114,11 @@ def test_a_wrong_metric_is_one_line(metrics, message):
 
 
 def test_a_study_may_say_which_claims_count_as_replicated():
-    criterion, problems = read_criterion(["a", "b"], ["a", "b", "c"])
-    assert (criterion.of, problems) == (["a", "b"], [])
-    assert read_criterion(None, ["a"]) == (None, [])
+    problems: list[Problem] = []
+    criterion = read_criterion(["a", "b"], ["a", "b", "c"], problems)
+    assert criterion and criterion.of == ["a", "b"]
+    assert read_criterion(None, ["a"], problems) is None
+    assert problems == []
 
 
 LISTED = "must list the claims that must all be supported; write [CLAIM, CLAIM]"
@@ -125,6 +128,6 @@ LISTED = "must list the claims that must all be supported; write [CLAIM, CLAIM]"
     ("content", "message"), [("gated", LISTED), ([], LISTED), (["gatd"], "no such claim: gatd; did you mean gated?")]
 )
 def test_a_mistake_in_what_counts_as_replicated_is_one_line(content, message):
-    criterion, [problem] = read_criterion(content, ["gated", "order"])
-    assert criterion is None
-    assert problem == ("replicated", message)
+    problems: list[Problem] = []
+    read_criterion(content, ["gated", "order"], problems)
+    assert problems == [("replicated", message)]

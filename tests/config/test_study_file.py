@@ -246,17 +246,6 @@ def test_a_claim_after_scored_results_is_post_hoc_though_the_tuning_knew_it(fold
     assert note in again.notes
 
 
-def test_a_tuned_pilot_of_other_seeds_leaves_claims_registered(folder):
-    folder.write(**TUNED | {"claims": None})
-    for _ in ("tuning", "scored"):
-        finish(folder.plan("study=pilot", "seeds=[100,101]"))
-    folder.write(**TUNED)
-    study = folder.plan()
-    assert (study.manifest.study, len(study.todo)) == ("kept", 4), "the pilot's tuning is used again"
-    assert study.manifest.claims["gated"].registered
-    assert not folder.plan("seeds=[100,101]", "study=same").manifest.claims["gated"].registered
-
-
 BOTH = {"less": [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]}
 RMS, RATES = {"norm": "rms"}, {"optim.lr": [1e-3, 1e-2]}
 MIRROR: dict[str, Any] = {"source": "P 2019, table 1", "metric": "BLEU", "series": [{"of": RMS, "value": 26.8}]}

@@ -134,13 +134,3 @@ def test_training_and_its_exit_code_do_not_depend_on_the_encoding(way, environme
     assert b"Traceback" not in done.stderr
     if not way:
         assert b"rms ? ln" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["", *WAYS.values()])
-def test_the_analysis_writes_its_files_whoever_listens(way, tmp_path):
-    fabricate(tmp_path / "results", {"norm": ["ln", "rms"]})
-    done = run_redirected(way, "analysis", cwd=tmp_path, **LATIN)
-    assert done.returncode == 0, done.stderr
-    assert b"Traceback" not in done.stderr
-    assert (tmp_path / "results" / "figures" / "fabricated" / "report.html").exists()

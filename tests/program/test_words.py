@@ -72,7 +72,7 @@ def test_times(text, seconds):
         (COMMAND, ["bias=1,2", "seed=3", METRIC], "write seeds=5"),
         (COMMAND, ["bias=1,2", "seeds=some", METRIC], "seeds: must be a number of seeds"),
         (COMMAND, ["bias=1,2", "seeds_max=8", METRIC], "seeds_max: is the most that seeds=auto adds"),
-        (COMMAND, ["bias=1,2", "zip=[bias,lr]", METRIC], "zip: lr is not swept"),
+        (COMMAND, ["bias=1,2", "zip=[bias,lr]", METRIC], "zip: lr: not swept"),
         (COMMAND, ["bias=1,2", "design=ladder", METRIC], "design: ladder is for models of ablate"),
         (COMMAND, ["bias=1,2", "track=wanb", METRIC], "did you mean wandb?"),
         (
