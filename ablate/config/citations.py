@@ -41,9 +41,14 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
     by_key = dict(entries(CONF))
     if groups.folder:
         by_key |= entries(Path(groups.folder))
+    variants = set()
+    for choice_of in choices:
+        for group, choice in choice_of.items():
+            names = {variant_of(text) for text in names_of(choice)}
+            variants |= {(group, name) for name in names & groups.variants.get(group, {}).keys()}
     cited: dict[str, dict[str, Entry]] = {}
     problems = []
-    for group, name in sorted(variants_in(choices, groups)):
+    for group, name in sorted(variants):
         file = groups.variants[group][name]
         for key in comment_words(file, "cite"):
             if key in by_key:
@@ -55,16 +60,6 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
     if problems:
         raise PlanError(problems)
     return cited
-
-
-def variants_in(choices: Iterable[dict[str, str]], groups: Groups) -> set[tuple[str, str]]:
-    """The groups and names of the variants that have a file among these choices, those in patterns included."""
-    variants = set()
-    for choice_of in choices:
-        for group, choice in choice_of.items():
-            names = {variant_of(text) for text in names_of(choice)}
-            variants |= {(group, name) for name in names & groups.variants.get(group, {}).keys()}
-    return variants
 
 
 def short(entry: Entry) -> str:

@@ -69,19 +69,19 @@ def read_command(words: Sequence[str], config_dir: str | None) -> tuple[Command,
 
 def with_study_file(words: Sequence[str], groups: Groups, typed: Settings) -> tuple[Command, list[Problem]]:
     """A command whose settings replace those of the study file that it names, and what is wrong with the file."""
-    experiment = typed.get("experiment")
+    typed = dict(typed)
+    experiment = typed.pop("experiment", None)
+    command = Command(words, groups, typed)
     tier = typed["tier"].value if "tier" in typed else None
     if experiment is None:
         message = "is one of a study file's tiers; write +experiment=NAME, too"
-        return Command(words, groups, typed), [Problem(typed["tier"].text, message)] if tier else []
-    typed = {key: setting for key, setting in typed.items() if key != "experiment"}
-    without_file = Command(words, groups, typed)
+        return command, [Problem(typed["tier"].text, message)] if tier else []
     name = str(experiment.value)
     if name not in groups.studies:
-        return without_file, [Problem(experiment.text, f"no such study file; {instead(name, groups.studies)}")]
+        return command, [Problem(experiment.text, f"no such study file; {instead(name, groups.studies)}")]
     study_file, problems = read_study_file(name, groups)
     if study_file is None:
-        return without_file, problems
+        return command, problems
     if tier and tier not in study_file.tiers:
         message = f"{study_file.file} has no such tier; {instead(str(tier), study_file.tiers)}"
         problems.append(Problem(f"tier={tier}", message))
@@ -92,15 +92,9 @@ def with_study_file(words: Sequence[str], groups: Groups, typed: Settings) -> tu
         settings["study"] = named_study(study_file, tier, changes)
     file_keys = set(settings)
     settings |= typed  # keeps the file's order of keys, and so of factors
-    command = Command(
-        words=words,
-        groups=groups,
-        settings=settings,
-        study_file=study_file,
-        changed=bool(changes or tier_settings),
-        digest=digest_of(study_file, settings, file_keys),
-    )
-    return command, problems
+    digest = digest_of(study_file, settings, file_keys)
+    is_changed = bool(changes or tier_settings)
+    return Command(words, groups, settings, study_file, is_changed, digest), problems
 
 
 def named_study(study_file: StudyFile, tier: str | None, changes: list[str]) -> Setting:

@@ -18,7 +18,7 @@ import msgspec
 from ablate.config.errors import BadComponent, Problem
 from ablate.config.ranges import BadValue
 from ablate.config.schema import COMPONENTS, IN_LAYERS, MISSING, PLACED, Config
-from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, allowed, locate, within
+from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, locate, package_problem, within
 from ablate.formatting import show
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, available to every component
@@ -56,9 +56,9 @@ FUNCTIONS = (*PLACED, "optim")  # groups whose targets may be functions
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
     """The class or function that a `_target_` names, of a package and a type of the group.  Raises BadComponent."""
     key = f"{group}._target_"
-    packages = allowed(PACKAGES.get(group, "ablate.model"), user)
+    packages = [PACKAGES.get(group, "ablate.model"), *(name for name in user if package_problem(name) is None)]
     if group == "optim":
-        packages += ("torch.optim",)
+        packages.append("torch.optim")
     try:
         constructor = locate(target, packages)
     except BadTarget as error:

@@ -72,19 +72,16 @@ class Design:
     def settings_of(self, cell: Cell) -> dict[str, Any]:
         """All settings of a cell.  Later ones win: those of all cells and its levels, then what comes with a choice in
         parentheses, then the levels that it changes from the reference."""
-        values = self.written_settings(cell)
+        values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
         beside: dict[str, Any] = {}
         for choice in self.choices_with_settings(cell):
             beside |= choice.beside
         return values | beside | {key: values[key] for key in self.changed_keys(cell)}
 
-    def written_settings(self, cell: Cell) -> dict[str, Any]:
-        """The settings of all cells, and the levels of a cell."""
-        return {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
-
     def choices_with_settings(self, cell: Cell) -> list[Choice]:
         """The choices of a cell that bring settings of other components."""
-        return [value for value in self.written_settings(cell).values() if isinstance(value, Choice) and value.beside]
+        values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
+        return [value for value in values.values() if isinstance(value, Choice) and value.beside]
 
 
 def compose_design(command: Command) -> tuple[Design, list[Composed], list[Problem]]:
@@ -110,17 +107,14 @@ def added_keys(settings: Settings) -> set[str]:
 
 
 def problems_of_tiers(file: StudyFile, chosen: Any, composer: Composer) -> list[Problem]:
-    """Problems of the tiers that are not chosen: each value is composed once with the file's other settings."""
+    """Problems of the tiers that are not chosen, with the first value of each of their keys and of the file's."""
     problems = []
     for tier, changes in file.tiers.items():
         if tier == chosen:  # its settings are those of the cells
             continue
         of_tier = file.settings | changes
-        settings = {key: setting.value for key, setting in of_tier.items()}
         trial = composer.without_problems()
-        for key, setting in changes.items():
-            for value in setting.values:
-                trial.compose(settings | {key: value}, added_keys(of_tier))
+        trial.compose({key: setting.value for key, setting in of_tier.items()}, added_keys(of_tier))
         for problem in trial.all_problems():
             if problem.key in changes:
                 problems.append(Problem(f"{file.file}: tiers.{tier}.{problem.key}", problem.message))

@@ -38,20 +38,15 @@ def seeds_problem(seeds: Any, confirm: int | None) -> str | None:
         message = "auto and confirm do not go together: confirm alone says how many fresh seeds; write seeds=5, say"
         return message if confirm else None
     count = seeds
-    if isinstance(seeds, list) and all(is_whole(seed) and seed >= 0 for seed in seeds):
+    if isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds):
         count = len(seeds)
         if len(set(seeds)) < count:
             return f"{seeds} has a seed twice; write each once"
         if any(seed in TUNING_SEEDS for seed in seeds):
             return f"{TUNING_SEEDS.start} to {TUNING_SEEDS[-1]} are tuning's, and never scored; write others"
-    if not (is_whole(count) and 1 <= count <= MOST_SEEDS):
+    if not (type(count) is int and 1 <= count <= MOST_SEEDS):
         return f"{SEEDS}; not {seeds!r}"
     return None
-
-
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer; true and false are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def fixed_seed_problem(config: Config) -> str | None:

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ablate.config.errors import one_line
@@ -39,12 +39,8 @@ def package_problem(package: str) -> str | None:
     top = package.partition(".")[0]
     if not NAME.fullmatch(package):
         return "is not the name of a package"
-    if top in OWN_PACKAGES:
-        return "is ablate's own; user= is for packages of yours"
-    if top in sys.stdlib_module_names or top.startswith("__"):
-        return "belongs to Python; user= is for packages of yours"
-    if top in LIBRARIES:
-        return "is a library that ablate needs; user= is for packages of yours"
+    if top in (*OWN_PACKAGES, *LIBRARIES, *sys.stdlib_module_names) or top.startswith("__"):
+        return "belongs to Python, to ablate, or to what it needs; user= is for packages of yours"
     return None
 
 
@@ -58,11 +54,6 @@ def allowed_packages(user: Iterable[str] | str) -> list[str]:
     return packages
 
 
-def allowed(group_package: str, user: Iterable[str]) -> tuple[str, ...]:
-    """The packages that targets may come from: the group's and the valid user packages."""
-    return (group_package, *(package for package in user if package_problem(package) is None))
-
-
 def within(name: object, packages: Iterable[str]) -> bool:
     """Whether a dotted name is one of these packages or inside of one."""
     return isinstance(name, str) and any(name == package or name.startswith(f"{package}.") for package in packages)
@@ -73,7 +64,7 @@ def chosen_class(group: str, key: str, word: object) -> Any:
     return locate(CHOSEN[group][key][str(word)], OWN_PACKAGES)
 
 
-def locate(target: object, packages: tuple[str, ...]) -> Any:
+def locate(target: object, packages: Sequence[str]) -> Any:
     """Import the class or function that a `_target_` names, defined in one of `packages` itself.  Raises BadTarget."""
     if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
         raise BadTarget(f"{target!r} is not in {' or '.join(packages)}; for your own class add user=[my_package]")

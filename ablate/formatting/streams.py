@@ -1,7 +1,6 @@
 """Standard output and error that work in any encoding, show control characters as text and survive closed pipes."""
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -38,8 +37,7 @@ def echo(text: str) -> None:
         raise
     except OSError as error:
         discard(sys.stdout)
-        if error.errno != errno.EBADF:
-            say(f"standard output cannot be written ({error.strerror})")
+        say(f"standard output cannot be written ({error.strerror})")
 
 
 def say(message: str, command: str = "ablate") -> None:
