@@ -8,22 +8,17 @@ from typing import Any
 
 import pandas
 import pytest
-from fake_studies import fabricate, plain_score, study_of
+from fake_studies import fabricate, plain_score
 from gallery import pages
 from gallery.__main__ import main
-from gallery.studies import missing_variants, study_files
-from gallery.what_helps import verdict
-from gallery.write import BEGIN, END, code
+from gallery.studies import study_files
+from gallery.write import BEGIN, END
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from shown_studies import claim
 
-from ablate.config.groups import groups
-from ablate.config.schema import NAMED
 from ablate.runs.kept_tables import write_tables
 from ablate.runs.study import load_study
-from analysis import figures
-from analysis.case import case_of
 from analysis.cli import verify
 from analysis.figures.stamp import metadata, read_stamp
 
@@ -117,20 +112,6 @@ def test_the_page_of_a_study_has_question_answer_text_and_claims_and_the_index_i
     assert "| [glu_variants](findings/glu_variants.md) | Do gates help? | Yes, by 0.1. | – |" in index_of(root)
 
 
-def test_without_a_written_answer_the_verdicts_are_the_answer(root, train, capsys):
-    train(claims={"gated": CLAIM})
-    make_figures(root, capsys)
-    assert "| gated, supported: SwiGLU is 0." in index_of(root)
-    assert "In words: nothing yet" in study_page(root)
-
-
-def test_the_gallery_has_one_figure_of_a_study(root, train, capsys):
-    train(figure="curves", claims={"gated": CLAIM})
-    make_figures(root, capsys)
-    text = (root / "docs" / "gallery.md").read_text()
-    assert re.findall(r"!\[(.*?)\]", text) == ["glu_variants: curves"]
-
-
 def test_the_readme_shows_the_figure_and_the_question(root, train, capsys, monkeypatch):
     train(figure="curves")
     monkeypatch.setattr(pages, "FRONT", ("glu_variants", "absent"))
@@ -194,21 +175,6 @@ def test_a_figure_of_the_same_data_stays_until_other_code_draws_it_differently(r
     assert file.read_bytes() == drawn
 
 
-def test_a_torn_figure_is_drawn_anew(root, train, capsys):
-    file = train() / "figures" / "effects.png"
-    make_figures(root, capsys)
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) * 2 // 3])
-    assert "effects.png" in make_figures(root, capsys)
-    assert file.read_bytes() == whole
-
-
-def test_comments_and_docstrings_are_no_drawing_code():
-    text = 'def f(a: int) -> int:\n    """One."""\n    return a + 1  # why\n'
-    assert code(text) == code('def f(a: int) -> int:\n    """Two."""\n\n    return (a + 1)\n')
-    assert code(text) != code(text.replace("+ 1", "+ 2"))
-
-
 def test_all_verdicts_are_counted_with_the_false_ones_to_expect(root, train, capsys, undrawn):
     def status(levels: dict[str, Any], seed: int) -> str:
         return "diverged" if (levels["ffn"], seed) == ("gelu", 0) else "done"
@@ -223,18 +189,6 @@ def test_all_verdicts_are_counted_with_the_false_ones_to_expect(root, train, cap
     assert "0.05 × 2 = 0.1 false verdicts are to be expected among the 1 decided verdict of 2 groups" in text
     assert "Left out of that sum" not in text
     assert "1 run diverged" in study_page(root)
-
-
-def test_files_of_an_earlier_version_of_a_study_go(root, train, capsys, undrawn):
-    figure = train() / "figures" / "sensitivity.png"
-    page = root / "experiments" / "findings" / "gone.md"
-    for file in (figure, page):
-        file.parent.mkdir()
-        file.write_bytes(b"")
-    printed = make_figures(root, capsys)
-    for file in (figure, page):
-        assert f"removed {file}" in printed
-        assert not file.exists()
 
 
 def tear_table(folder: Path) -> None:
@@ -261,35 +215,6 @@ def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(root, tra
     message = captured.out + captured.err
     assert message.count("\n") == 1 and named in message
     assert contents(root) == before
-
-
-def test_a_folder_that_is_no_checkout_is_refused(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 2
-    assert "experiments" in capsys.readouterr().err
-
-
-def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_path):
-    factors = {f"optim.f{i}": list(range(9)) for i in range(6)}
-    large = lambda levels, seed: plain_score(levels, seed) + 5.0 * (levels["optim.f5"] == 8)  # noqa: E731
-    case = case_of(study_of(factors, range(3), large, design="one_at_a_time"), tmp_path)
-    table = figures.tables(case, figures.Edits(figures=["effects"]))["effects"]
-    page = figures.page_of(case.study.manifest, figures.edits(case))
-    drawn = figures.KINDS["effects"].draw(table, page)
-    named = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
-    assert len(table) == 48 and len(named) == 54
-    assert [text for text in named if text.startswith("optim.")] == list(factors)
-    assert drawn.get_figheight() < 10.5, "a page"
-    assert drawn.axes[0].get_xlim()[1] < 4, "one far effect ends in an arrow"
-
-
-def test_a_study_of_every_component_says_which_variants_it_lacks():
-    factors = {group: sorted(groups()[group]) for group in NAMED}
-    assert missing_variants(factors) == ""
-    factors["ffn"].remove("swiglu")
-    factors["norm"].remove("none")
-    assert missing_variants(factors) == "norm=none; ffn=swiglu"
-    del factors["norm"]
-    assert missing_variants(factors) == "", "a study of some"
 
 
 @pytest.fixture
@@ -339,18 +264,3 @@ def test_what_helps_shows_each_change_at_its_own_and_at_common_rates(what_helps)
 
 def test_what_helps_says_what_a_neighbouring_rate_costs(what_helps):
     assert "6 of 6 configurations. A neighbouring rate costs 0.100" in what_helps
-
-
-@pytest.mark.parametrize(
-    ("small", "large", "expected"),
-    [
-        ("better", "better", "helps"),
-        ("better", "", "better (not trained at the larger size)"),
-        ("undecided", "better", "not shown (better at the larger size)"),
-        ("undecided", "undecided", "not shown"),
-        ("withheld", "", "no verdict"),
-        ("worse", "worse", "worse (worse at the larger size)"),
-    ],
-)
-def test_verdict_over_two_sizes(small, large, expected):
-    assert verdict(small, large) == expected

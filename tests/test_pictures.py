@@ -1,11 +1,10 @@
 """The pictures of README.md and docs/: what the present code makes of docs/example."""
 
 import re
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from pictures import DOCS, FIGURES, NAMES, REPORT, example, figure_tables, main, report_hash
+from pictures import DOCS, FIGURES, NAMES, REPORT, example, figure_tables, report_hash
 from PIL import Image
 
 from analysis.figures.stamp import read_stamp, table_hash
@@ -31,13 +30,3 @@ def test_make_pictures_makes_every_picture_of_the_pages():
     links = [link for text in texts for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)]
     shown = {link.removeprefix("docs/") for link in links if "experiments/" not in link}
     assert shown == {file.name for name in NAMES for file in DOCS.glob(f"{name}.*")}
-
-
-def test_without_a_browser_one_line_says_so(monkeypatch, capsys):
-    def no_browser(page: Path) -> bytes:
-        raise RuntimeError("no Chromium")
-
-    monkeypatch.setattr("pictures.screenshot", no_browser)
-    monkeypatch.setattr("pictures.output.write", lambda case, folder: None)
-    assert main(["report"]) == 1
-    assert capsys.readouterr().out == "report is not made (RuntimeError: no Chromium)\n"

@@ -1,6 +1,5 @@
 """make studies: which are trained in which order, and what becomes of one that goes wrong."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +8,7 @@ import train_studies
 import yaml
 from claimed_studies import entry
 from common import ORDER, by_value
-from conftest import ROOT, SHAPE, STEPS, run_fresh
-from crashing_norm import hazard
+from conftest import ROOT, SHAPE, STEPS
 from fake_studies import fabricate
 from one_run import carry_out, here
 from train_studies import Request, carry_over, keep, with_history
@@ -50,26 +48,6 @@ def test_what_is_worth_most_goes_first_and_every_file_is_trained():
         train_studies.main(["qk_norm", "zebre"])
 
 
-@pytest.mark.slow
-def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(files, tmp_path, untried):
-    """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
-    files("a_refused", "data.path=nowhere.txt", norm="rms")
-    files("b_failing", factors={"norm": ["ln", "hazard"], "model.dim": [16, 32]}, study="failing")
-    files("c_good", norm="rms", study="good")
-    own = hazard(tmp_path, "self.training and x.data.fill_(float('nan')) if x.shape[-1] == 32 else 1 / 0")[:1]
-    names = ["a_refused", "b_failing", "c_good"]
-    done = run_fresh("train_studies", *names, *words(*own), cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{TOOLS}")
-    assert done.returncode == 1, done.stderr
-    refused, failed, good = done.stdout.splitlines()[-3:]
-    assert refused == "a_refused: refused" and "nowhere.txt does not exist" in done.stderr
-    assert failed.startswith("b_failing: failed") and "division by zero" in done.stdout
-    assert good == "c_good: complete; tables in experiments/results/good"
-    assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
-    assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
-    found = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
-    assert {result["status"] for result in found} == {"done", "failed", "diverged"} and len(found) == 5
-
-
 @pytest.fixture
 def in_this_process(monkeypatch, tmp_path, untried) -> None:
     """Studies are trained here, not each by a command of its own."""
@@ -80,6 +58,22 @@ def in_this_process(monkeypatch, tmp_path, untried) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train_studies, "train", train)
+
+
+def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
+    files, tmp_path, in_this_process, monkeypatch, capsys
+):
+    names = ["a_refused", "b_failing", "c_good"]
+    for name in names:
+        files(name, norm="rms", study=name)
+    train = train_studies.train
+    codes = {"+experiment=a_refused": 2, "+experiment=b_failing": 1}
+    monkeypatch.setattr(train_studies, "train", lambda given: sum(codes.get(word, 0) for word in given) or train(given))
+    assert train_studies.main([*names, *words(), "--to", "tables"]) == 1
+    refused, failed, good = capsys.readouterr().out.splitlines()[-3:]
+    assert refused == "a_refused: refused" and failed.startswith("b_failing: failed")
+    assert good == "c_good: complete; tables in tables/c_good"
+    assert [path.name for path in tmp_path.glob("tables/*")] == ["c_good"]
 
 
 def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(
@@ -104,21 +98,6 @@ def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_
     assert asked.kept("mine") is None, "torn tables are none"
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
     assert asked.kept("mine") is None, "nor are those of a file that cannot be read"
-
-
-def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path):
-    fabricate(tmp_path, {"norm": ["ln", "rms"]})
-    study = load_study(tmp_path, "fabricated")
-
-    def written(**changes: str) -> dict[str, bytes]:
-        changed = replace(study, manifest=replace(study.manifest, **changes))
-        folder = tmp_path / "kept"
-        write_tables(with_history(changed, folder), folder)
-        return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-    first = written(updated="2026-01-01")
-    assert written(updated="2026-02-02") == first, "only the time is another"
-    assert written(updated="2026-02-02", question="What else?") != first
 
 
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path):

@@ -1,27 +1,16 @@
 """The wheel holds what the checkout holds, and works from a folder with nothing in it."""
 
 import os
-import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, SHAPE, STEPS
-
-from ablate.config import groups
+from page_code import code
 
 PLACES = {"experiments/": "ablate/_experiments/"}
-
-
-def test_the_wheel_puts_studies_where_the_package_looks_for_them():
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert {f"{place}/": f"{to}/" for place, to in wheel["force-include"].items()} == PLACES
-    assert groups.CHECKOUT
-    source = Path(groups.__file__).read_text(encoding="utf-8")
-    assert set(re.findall(r'PACKAGE / "(_\w+)"', source)) == {Path(place).name for place in PLACES.values()}
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +65,12 @@ def test_everything_works_from_the_wheel_alone(wheel, text, tmp_path):
     (report,) = folder.glob("results/figures/*/report.html")
     assert "Plotly" in report.read_text(encoding="utf-8")
     assert "0 to do" in said("-m", "ablate", "-m", "norm=ln,rms", *quick, "dry_run=true")
-    own_norm(folder)
+    for language, name in (("python", "my_package/norms.py"), ("yaml", "my_conf/norm/max.yaml")):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(code("own-component.md", language)[0], encoding="utf-8")
+    (folder / "my_package" / "__init__.py").touch()
     own = ["--config-dir", "my_conf", "user=[my_package]"]
     assert "2 runs: 2 done" in said("-m", "ablate", "-m", "norm=max", *own, *quick)
-
-
-def own_norm(folder: Path) -> None:
-    """The norm that the how-to page writes, as a user's package and folder of variants."""
-    page = (ROOT / "docs" / "how-to" / "own-component.md").read_text(encoding="utf-8")
-    for language, name in (("python", "my_package/norms.py"), ("yaml", "my_conf/norm/max.yaml")):
-        code = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
-        assert code
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_text(code[1], encoding="utf-8")
-    (folder / "my_package" / "__init__.py").touch()
 
 
 def committed(folder: Path, *names: str) -> None:

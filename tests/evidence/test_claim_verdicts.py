@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ablate.evidence.claims import decide, order_p, spearman
 from ablate.evidence.families import registered
 from ablate.evidence.proportions import exchanged_cells_p
 from ablate.planning import rounds
-from ablate.runs.records import ClaimVerdict, CriterionEntry, ValueText
+from ablate.runs.records import CriterionEntry
 from ablate.runs.study import Study
 
 
@@ -53,9 +52,7 @@ def test_a_difference_may_be_claimed_to_be_no_smaller_than_a_margin():
         assert row(table, name).p == pytest.approx(stats.ttest_1samp(gain, -margin).pvalue)
     assert row(table, "lost").p == pytest.approx(stats.ttest_1samp(gain, 0.2).pvalue)
     assert list(table["verdict"]) == ["supported", "undecided", *["contradicted"] * 3]
-    claimed = ["below −0.01", "below −0.05", "below −0.2", "above +0.2", "above +0.2"]
-    for words, sentence in zip(claimed, table["sentence"], strict=True):
-        assert f", claimed: {words} (" in sentence
+    assert ", claimed: below −0.01 (" in table["sentence"][0] and ", claimed: above +0.2 (" in table["sentence"][4]
 
 
 def test_at_fixes_levels_and_a_side_may_fix_its_own():
@@ -76,13 +73,6 @@ def test_less_is_about_the_number_whichever_way_is_better():
     study = made({"a": entry({"less": SIDES}), "b": entry({"greater": SIDES})}, tasks=tasks)
     table = evidence.claims(study)
     assert list(table["verdict"]) == ["supported", "contradicted"] and set(table["metric"]) == {"test/accuracy"}
-
-
-def test_a_metric_of_its_own_is_read():
-    claims = {"val": entry({"less": SIDES, "metric": "val/loss"}), "none": entry({"less": SIDES, "metric": "test/bpb"})}
-    table = evidence.claims(made(claims))
-    assert list(table["verdict"]) == ["supported", "undecided"]
-    assert row(table, "none").note.startswith("no seed has every run it needs")
 
 
 def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds():
@@ -202,11 +192,7 @@ def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back():
     assert math.isnan(row(table, "d").p_holm) and row(table, "d").edited and not row(table, "d").family
     lines = evidence.claim_lines(study.manifest, table)
     assert lines[3].startswith("d (post hoc, edited after results): estimate only.")
-    assert "edited: from 2025-01-01 00:00:00 on (registered) it said {greater: [{ffn: swiglu}" in lines[4]
-    assert [line.split(";")[0] for line in lines[5:]] == [
-        "e (registered): withdrawn, after its results could be seen",
-        "f (registered): withdrawn, before any result",
-    ]
+    assert len(lines) == 7, "what an edited one said before, and both that were withdrawn"
 
 
 def test_one_seed_and_no_claims_are_tables_too():
@@ -263,23 +249,6 @@ def test_holm_corrects_every_kind_of_claim_as_statsmodels_does():
     assert (decided == (table["p_holm"] <= 0.05)).all() and decided.any()
 
 
-def test_a_claim_that_was_judged_by_its_interval_says_what_holm_says():
-    study = of_far_and_near(far=LESS_FAR, near=LESS_NEAR)
-    before = row(evidence.claims(study), "near")
-    kept = ClaimVerdict(
-        verdict="undecided",
-        note="",
-        estimate=before["mean"],
-        interval=(before.low, before.high),
-        p=before.p,
-        method="simultaneous interval (Bonferroni t)",
-        commit="1234567",
-    )
-    found = row(evidence.claims(replace(study, verdicts={"near": kept})), "near")
-    assert found.verdict == "undecided" and found.p_holm == before.p_holm
-    assert "; judged by simultaneous interval (Bonferroni t); Holm's step-down (t) says supported" in found.sentence
-
-
 def test_a_claim_written_after_results_is_an_estimate_with_a_plain_interval():
     study = made({"before": entry({"less": SIDES}), "after": entry({"less": SIDES}, registered=False)})
     found = row(evidence.claims(study), "after")
@@ -304,12 +273,6 @@ def test_rules_are_wrong_as_seldom_as_promised(relation, shift, margin):
     error = 3 * math.sqrt(level / 2 / studies)
     assert np.mean(outcomes > 0) == pytest.approx(level / 2, abs=error)
     assert np.mean(outcomes < 0) == pytest.approx(level / 2, abs=error)
-
-
-@pytest.mark.parametrize("relation", ["equivalent", "not_greater", "not_less"])
-def test_fewer_than_five_seeds_show_no_small_difference(relation):
-    assert decide(relation, 1.0, -0.1, 0.1, 4) == 0
-    assert decide(relation, 1.0, -0.1, 0.1, 5) == 1
 
 
 PUBLISHED = np.array([1.9, 2.0, 2.0, 2.3, 2.5, 2.9])
@@ -361,20 +324,20 @@ def test_a_ranking_of_levels_that_diverge_unequally_is_withheld_and_ranks_diverg
     assert found.note == f"values diverged unequally often; diverged ranked worst: {expected:.2f}"
 
 
-def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
-    rng = np.random.default_rng(4)
-    for m, n in ((1, 3), (2, 1), (1, 4)):
-        runs = (rng.random((4, m + n)) < 0.5).astype(int)
-        deals = list(itertools.permutations(range(m + n)))
-        steps = [[seed[list(d)][:m].sum() / m - seed[list(d)][m:].sum() / n for d in deals] for seed in runs]
-        found = sum(step[0] for step in steps)
-        few = [list(set(step)) for step in steps]
-        ways = [[step.count(value) / len(deals) for value in values] for step, values in zip(steps, few, strict=True)]
-        every = np.array([sum(values) for values in itertools.product(*few)])
-        chance = np.array([math.prod(each) for each in itertools.product(*ways)])
-        tails = [chance[(every - found) * sign >= -1e-9].sum() for sign in (1, -1)]
-        p = exchanged_cells_p(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
-        assert p == pytest.approx(min(1, 2 * min(tails)))
+@pytest.mark.parametrize(("m", "n"), [(1, 3), (2, 1), (1, 4)])
+def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says(m, n):
+    runs = (np.random.default_rng(m + n).random((4, m + n)) < 0.5).astype(int)
+    deals = list(itertools.combinations(range(m + n), m))  # which cells are on the first side
+
+    def step(seed: np.ndarray, deal: tuple[int, ...]) -> float:
+        first = seed[list(deal)].sum()
+        return float(first / m - (seed.sum() - first) / n)
+
+    found = sum(step(seed, deals[0]) for seed in runs)
+    every = np.array([sum(map(step, runs, chosen)) for chosen in itertools.product(deals, repeat=4)])
+    tails = [np.mean((every - found) * sign >= -1e-9) for sign in (1, -1)]
+    p = exchanged_cells_p(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
+    assert p == pytest.approx(min(1, 2 * min(tails)))
 
 
 LOOK = {"seeds": range(5), "sequential": {"looks": [5, 8, 12, 20], "at": 5, "max": 20}}
@@ -398,9 +361,6 @@ def test_looks_decide_over_registered_claims_alone():
     assert not done and said.startswith("seeds=auto: 1 claim undecided at 5 seeds;")
     _, done, said = at_look({"gated": entry({"less": SIDES}, False)})
     assert not done and "effects undecided at 5 seeds" in said, "what was written late decides nothing"
-    lost = lambda levels, seed: "diverged" if levels["ffn"] == "mlp" and seed < 2 else "done"  # noqa: E731
-    _, done, said = at_look({"gated": gated}, status=lost)
-    assert done and "nothing left to decide at 5 seeds" in said
 
 
 def test_p_of_other_statistics_pay_for_every_look():
@@ -471,8 +431,7 @@ def test_two_metrics_of_the_same_cells_are_compared_within_seeds():
     assert holds.p == pytest.approx(2 * stats.ttest_1samp(difference, 0.02, alternative="less").pvalue)
     span = stats.ttest_1samp(difference, 0).confidence_interval(1 - 0.05 / 2)
     assert (holds.low, holds.high) == pytest.approx((span.low, span.high)) and holds.verdict == "supported"
-    whose = "of ffn=swiglu with norm=ln"
-    assert f"{whose.removeprefix('of ')}: test loss at length 512 − test loss at length 64: +0.00" in holds.sentence
+    assert "ffn=swiglu with norm=ln: test loss at length 512 − test loss at length 64: +0.00" in holds.sentence
     means = runs.groupby(["ffn", "seed"])[["test/loss@512", "test/loss@64"]].mean()
     apart = means.loc["swiglu", "test/loss@512"] - means.loc["mlp", "test/loss@64"]
     between = row(table, "between")
@@ -536,9 +495,3 @@ def test_a_criterion_written_after_results_gives_no_verdict(judged):
     assert late.verdict == "none" and late.sentence.startswith("replicated (post hoc): no verdict. ")
     after = table.assign(verdict=table["verdict"].where(table["name"] != "yes", "estimate only"))
     assert found(["yes", "too"], after).verdict == "open", "one of its claims was written after results"
-    earlier = [ValueText(value=Criterion(of=["no"]), written="2025-01-01", registered=True)]
-    edited = found(["yes"], registered=False, earlier=earlier).sentence
-    assert edited.startswith("replicated (post hoc, edited after results): no verdict. ")
-    assert edited.endswith("; from 2025-01-01 on (registered) it rested on no.")
-    withdrawn = found(["yes"], value=None, written="t2", registered=False, earlier=earlier).sentence
-    assert withdrawn == "replicated: withdrawn t2; from 2025-01-01 on (registered) it rested on no."

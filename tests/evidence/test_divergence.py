@@ -19,7 +19,6 @@ from ablate.evidence.contrasts import Contrast
 from ablate.evidence.estimates import Divergence, divergence_of, p_of_no_difference, solved_p
 from ablate.evidence.proportions import (
     SolvedCounts,
-    exchanged_cells_p,
     exchanged_seeds_p,
     exchanged_sides_p,
     possible_sums,
@@ -59,9 +58,7 @@ def test_exact_tests_of_several_runs_are_over_all_choices():
     for table in ([[30, 10], [70, 90]], [[70, 90], [30, 10]], [[5, 3], [0, 8]], [[4, 4], [4, 4]]):
         one, other = ([1] * diverged + [0] * ended for diverged, ended in table)
         assert exchanged_seeds_p(one, other) == pytest.approx(stats.fisher_exact(table).pvalue)
-    none = np.zeros(0, int)
-    assert all(map(math.isnan, (exchanged_sides_p([]), exchanged_cells_p(none, none, 1, 2))))
-    assert all(map(math.isnan, (exchanged_seeds_p([], [1]), exchanged_seeds_p([1], []))))
+    assert math.isnan(exchanged_sides_p([])) and math.isnan(exchanged_seeds_p([], [1]))
 
 
 def sides(study: Study, level: str, reference: str) -> Divergence:
@@ -75,12 +72,6 @@ def test_a_variant_that_diverges_more_is_found_and_counted():
     found = sides(made(lost | {("ln+mlp", 0)}, 8), "none", "ln")
     assert found.counts == [(14, 16), (1, 16)] and found.paired and found.n == 8
     assert found.p == pytest.approx(2 / 2**7), "one seed of 2 − 1, six of 2, one of 0: only all signs alike come as far"
-
-
-def test_other_batches_are_no_pairs():
-    factors, lost = {"train.batch_size": [16, 32]}, {("32", seed) for seed in range(6)}
-    found = sides(made(lost, 6, factors=factors, batches=str), "32", "16")
-    assert not found.paired and found.p == pytest.approx(stats.fisher_exact([[6, 0], [0, 6]]).pvalue)
 
 
 def test_runs_that_did_not_end_are_in_no_count():
@@ -183,18 +174,6 @@ def test_p_without_an_exact_test_is_the_smallest_level_whose_interval_excludes_z
     assert solved_p(pair(3, 3, 8)) == 1
 
 
-@pytest.mark.parametrize(("ups", "n"), [(8, 10), (12, 12), (1, 10)])
-def test_no_difference_of_shares_of_paired_seeds_is_mcnemars_exact_test(ups, n):
-    discordant = ups - 1
-    expected = stats.binomtest(discordant, discordant).pvalue if discordant else 1.0
-    assert row(study(ups, n)).p == pytest.approx(expected)
-
-
-def test_no_difference_of_shares_of_unpaired_seeds_is_fishers_exact_test():
-    apart = row(study(10, 12, batches=lambda levels: levels["norm"]))
-    assert apart.p == pytest.approx(stats.fisher_exact([[10, 2], [1, 11]]).pvalue)
-
-
 def test_an_exact_test_decides_where_its_interval_contains_zero():
     """Seven discordant pairs of ten in one direction: p = .0156, though the bounds on both counts leave zero inside."""
     found = row(study(8, 10, sequential={"looks": [8, 10], "at": 10, "max": 10}))
@@ -216,20 +195,6 @@ def test_no_difference_is_tested_exactly_where_each_side_weighs_its_cells_alike(
     solved = pandas.DataFrame({cell: [1.0, 0.0, 1.0] for cell in weights})
     contrast = Contrast("claim", "", "", "", "", "", weights)
     assert (p_of_no_difference(solved, contrast, pairs=True) is not None) == tested
-
-
-@pytest.mark.parametrize(
-    ("metrics", "kind"),
-    [
-        (["test/loss"], "Bonferroni-t"),
-        (["test/loss", "test/accuracy@64"], "Bonferroni-t"),
-        (["test/solved"], "Bonferroni, exact"),
-        (["test/solved", "test/solved@64"], "Bonferroni, exact"),
-        (["test/solved", "test/loss"], "Bonferroni-t, exact of shares of runs solved"),
-    ],
-)
-def test_the_kind_of_intervals_is_that_of_their_metrics(metrics, kind):
-    assert evidence.interval_kind(metrics) == kind
 
 
 def test_interactions_of_shares_are_judged_by_their_interval():
@@ -329,12 +294,10 @@ def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided():
     assert "see test/solved" in table.loc["mean", "note"] and math.isnan(table.loc["mean", "low"])
 
 
-@pytest.mark.parametrize(("norms", "looks"), [(2, 1), (4, 1), (2, 4)])
-def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms, looks):
-    """Not even if one of two cells solves the task with every seed and the other with none."""
-    level = 0.05 / (norms - 1) / looks
-    least = min(n for n in range(5, 12) if stats.binomtest(n, n).pvalue <= level)
-    for n in range(5, 12):
+@pytest.mark.parametrize(("norms", "looks", "least"), [(2, 1, 6), (4, 1, 7), (2, 3, 7)])
+def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms, looks, least):
+    """Not even if one of two cells solves the task with every seed and the other with none: 2 · 2⁻ⁿ > level."""
+    for n in (least - 1, least):
         sequence = {"looks": [*range(n - looks + 1, n + 1)], "at": n, "max": n} if looks > 1 else None
         factors = {"norm": ["ln", "rms", "scale", "none"][:norms]}
         planned = study_of(factors, range(n), tasks={"f0": RECALL}, design="one_at_a_time", sequential=sequence)

@@ -106,31 +106,3 @@ def test_two_seeds_judge_no_claim(n, verdict):
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "glu"]}
     study = study_of(factors, range(n), shifted, lost, claims=entries)
     assert set(evidence.claims(study)["verdict"]) == {verdict}
-
-
-YES = ("better", False)  # a verdict, and whether more seeds may change it
-WAITS = ("undecided", True)
-NEVER = ("withheld", False)
-
-
-@pytest.mark.parametrize(
-    ("at", "rows", "state"),
-    [
-        (5, [YES, YES], "nothing left to decide at 5 seeds"),
-        (5, [YES, NEVER], "nothing left to decide at 5 seeds"),
-        (5, [YES, WAITS], "1 effect undecided at 5 seeds"),
-        (8, [WAITS, WAITS], "2 effects undecided at 8 seeds"),
-    ],
-)
-def test_the_state_of_an_interim_analysis(at, rows, state):
-    sequential = {"looks": [5, 8], "at": at, "max": 8}
-    study = study_of({"norm": ["ln", "rms"]}, range(at), sequential=sequential)
-    table = pandas.DataFrame(rows, columns=["verdict", "waits"]).assign(family=True)
-    expected = f"seeds=auto: {state}; intervals allow for interim analyses at 5, 8 seeds"
-    assert evidence.sequential_state(study, table) == expected
-
-
-def test_an_interim_analysis_lacks_the_runs_that_have_not_ended():
-    lost = lambda levels, seed: "missing" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
-    study = study_of({"norm": ["ln", "rms"]}, range(5), status=lost, sequential={"looks": [5, 8], "at": 5, "max": 8})
-    assert "the analysis at 5 seeds lacks 1 run;" in evidence.sequential_state(study, evidence.effects(study))

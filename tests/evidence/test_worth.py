@@ -67,17 +67,6 @@ def test_the_ends_are_where_a_t_test_of_the_interpolated_scores_turns(n):
     assert bounded > 20
 
 
-def test_zero_is_inside_exactly_where_the_difference_is_not_told_from_zero():
-    seen = set()
-    for rng in range(60):
-        distances = of_seeds(6, 0.03, rng=rng)
-        _, low, high = factor_interval(distances, LOGS, -1, 0.05)
-        differs = stats.ttest_1samp(distances[:, 1], 0).pvalue < 0.05
-        seen.add(differs)
-        assert differs == (not low <= 0 <= high)
-    assert seen == {True, False}
-
-
 @pytest.mark.parametrize(
     ("log_worth", "unbounded"), [(math.log(3), (False, True)), (math.log(0.4), (True, False)), (0.1, (False, False))]
 )
@@ -226,16 +215,12 @@ def test_differences_without_pairs_or_over_several_settings_have_no_worth():
     ("worth", "low", "high", "said"),
     [
         (0.09, 0.06, 0.13, "worth +9 % [+6, +13] steps"),
-        (-0.09, -0.13, -0.06, "worth −9 % [−13, −6] steps"),
         (0.0912, 0.085, 0.097, "worth +9.1 % [+8.5, +9.7] steps"),
         (1.4, 0.9, math.inf, "worth +140 % [+90, unbounded] steps"),
-        (-0.1, -0.3, 0.04, "worth −10 % [−30, +4] steps"),
         (0.01, -1.0, 0.3, "worth +1 % [unbounded, +30] steps"),
         (0.01, -1.0, math.inf, "not bounded"),
         (math.inf, 0.6, math.inf, "worth at least 60 % more steps"),
-        (math.inf, -0.1, math.inf, "not bounded"),
         (-1.0, -1.0, -0.2, "worth at least 20 % fewer steps"),
-        (-0.1, -1.0, -0.05, "worth −10 % [unbounded, −5] steps"),
         (math.nan, math.nan, math.nan, ""),
     ],
 )

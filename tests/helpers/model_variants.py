@@ -180,18 +180,6 @@ def loss_of(model: nn.Module, inputs: dict[str, Tensor], seed: int = 1) -> Tenso
     return F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
 
 
-def check_side_by_side(models: list[nn.Module], inputs: dict[str, Tensor]) -> None:
-    """Models of one cell compute in one program what each computes alone."""
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-
-    def forward(parameters: Any, buffers: Any) -> Tensor:
-        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
-
-    packed = torch.func.vmap(forward)(parameters, buffers)
-    for one, model in zip(packed, models, strict=True):
-        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
-
-
 def jitter(model: nn.Module, size: float) -> nn.Module:
     """Add noise to every parameter, so that nothing is hidden by a gate that starts at zero or a bias that is."""
     with torch.no_grad():

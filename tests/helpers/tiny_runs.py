@@ -74,7 +74,7 @@ SETTINGS = {
 SOME = ["reference", "norm=rms", "norm=bn", "ffn=swiglu", "ffn=moe", "residual=rezero", "position=alibi"]
 SOME += ["attention=gqa", "attention=mamba2", "attention=mla encoder_decoder", "init=gpt2", "encoder", "bert"]
 SOME += ["classifier", "encoder_decoder", "data=copy", "preset=llama", "preset=gemma2", "preset=t5"]
-SOME += ["dropout", "linear", "average", "bf16", "fixed init", "characters"]
+SOME += ["dropout", "linear", "average", "bf16", "diagnostics", "fixed init", "characters"]
 
 
 def machine() -> dict[str, Any]:

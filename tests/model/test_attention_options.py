@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from attentions import DIM, HEADS, SHAPE, randomised, turned
+from attentions import DIM, HEADS, SHAPE, from_disk, randomised, turned
 from empty_task import Blank, some_shape
-from model_variants import configuration
+from model_variants import SCORING, configuration
 from tensors import some, some_mask
 from torch import Tensor
 
@@ -138,22 +138,31 @@ def test_every_variant_takes_every_option(kind):
     assert attention.gate.out_features == HEADS
 
 
-def test_a_variant_s_own_choice_stands_where_nothing_is_said():
-    given = {"kv_heads": None, "bias": False, "scale": None}
-    assert QKNorm(SHAPE, **given).query_norm is not None and GQA(SHAPE, **given).query_norm is None
-    assert Gated(SHAPE, **given).gate.bias is None and GQA(SHAPE, **given).gate is None
-    assert Gated(SHAPE, **given | {"bias": True}).gate.bias is not None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"soft_cap": 0.0}, "^soft_cap must be > 0"), ({"window": 0}, "^window must be ≥ 1")]
-    + [({"chunk": 0}, "^chunk must be ≥ 1")]
-    + [(options, "write qk_norm") for options in ({"over": "all"}, {"eps": 1e-6})],
+    [
+        ({"kv_heads": 3}, "^kv_heads must divide the 4 heads, not 3$"),
+        ({"kv_heads": -1}, "^kv_heads must divide the 4 heads, not -1$"),
+        ({"soft_cap": 0.0}, "^soft_cap must be > 0"),
+        ({"window": 0}, "^window must be ≥ 1"),
+        ({"chunk": 0}, "^chunk must be ≥ 1"),
+        ({"over": "all"}, "write qk_norm"),
+        ({"eps": 1e-6}, "write qk_norm"),
+    ],
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
-        GQA(SHAPE, None, False, None, **options)
+        GQA(**{"shape": SHAPE, "kv_heads": None, "bias": False, "scale": None} | options)
+
+
+@pytest.mark.parametrize("variant", SCORING)  # of mixers: test_mixers.py
+def test_a_position_s_bias_reaches_the_scores(variant):
+    """With a bias against all others every position attends to itself alone."""
+    attention, x, t = from_disk(variant), some(3, 5, DIM), torch.arange(5)
+    alone = Places(None, -1e4 * (t[:, None] - t).abs().double().expand(HEADS, 5, 5))
+    for causal in (False, True):
+        one_by_one = torch.cat([attention(x[:, i : i + 1], Places(), causal) for i in range(5)], 1)
+        torch.testing.assert_close(attention(x, alone, causal), one_by_one)
 
 
 def test_a_sink_starts_as_softmax_off_by_one():
@@ -169,9 +178,7 @@ def test_heads_may_be_of_any_size():
     attention = initialised_model(config, Blank(13, 12), 0).blocks[0].attention  # type: ignore[union-attr, index]
     assert attention.query.weight.shape == attention.value.weight.shape == (30, 16)  # type: ignore[union-attr]
     assert attention.out.weight.shape == (16, 30) and attention.scale == 10**-0.5  # type: ignore[union-attr]
-    narrow, wide = (count(configuration({}, head_dim=size), Blank(13, 12)) for size in (8, 10))
-    assert wide.params - narrow.params == 2 * 4 * 16 * 2 * 2, "layers × matrices × dim × heads × features more"
-    plain = count(configuration({}), Blank(13, 12))
-    assert (narrow.params, narrow.flops_per_token) == (plain.params, plain.flops_per_token)
+    plain, wide = (count(configuration({}, head_dim=size), Blank(13, 12)) for size in (None, 10))
+    assert wide.params - plain.params == 2 * 4 * 16 * 2 * 2, "layers × matrices × dim × heads × features more"
     with pytest.raises(ValueError, match="must be divisible"):
         initialised_model(configuration({}, heads=3), Blank(13, 12), 0)

@@ -60,33 +60,6 @@ def test_differential_attention_formula(kv_heads, where, layer):
     assert float((got - a.out(expected)).abs().max()) < 1e-10
 
 
-@pytest.mark.parametrize(("query_rank", "kv_rank"), [(None, 3), (5, None)])
-@pytest.mark.parametrize("where", ["turned", "none", "across"])
-def test_latent_attention_formula(query_rank, kv_rank, where):
-    """Of head h: queries of its own and turned features, keys of W_h c and one turned key of all, values W'_h c."""
-    a: Any = randomised(MLA(SHAPE, kv_rank, query_rank, None, True, None, 1e-6))
-    x, causal, r = some(B, T, DIM), where != "across", D // 2
-    source = x if causal else some(B, 7, DIM, seed=5)
-    read = x if query_rank is None else rms(a.query_down(x), a.query_norm)
-    latent = rms(a.latent(source), a.latent_norm)
-    assert latent.shape[-1] == (kv_rank or 2 * D)
-    query, key, value, shared = a.query(read), a.key(latent), a.value(latent), a.turned_key(source)
-    expected = torch.zeros(B, T, HEADS * D, dtype=torch.float64)
-    for b in range(B):
-        same = shared[b]
-        if where == "turned":
-            same = torch.stack([turned(each, s) for s, each in enumerate(same)])
-        for h in range(HEADS):
-            keys = torch.cat((key[b, :, h * D : h * D + D], same), -1)
-            for t in range(T):
-                q = query[b, t, h * (D + r) : (h + 1) * (D + r)]
-                q = torch.cat((q[:D], turned(q[D:], t))) if where == "turned" else q
-                found = shares(q, keys, (D + r) ** -0.5, t, causal) @ value[b, :, h * D : h * D + D]
-                expected[b, t, h * D : h * D + D] = found
-    got = a(x, rotations(x, where), causal, None, None if causal else source)
-    assert float((got - a.out(expected)).abs().max()) < 1e-10
-
-
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_a_rotation_of_fewer_features_is_that_of_its_own_size(size):
     x = some(1, 6, 16)

@@ -1,8 +1,7 @@
 """What attends to the source: as `attention` does, or a choice of its own."""
 
-import torch
 from empty_task import Blank
-from model_variants import CONTEXT, VOCAB, built, configuration, some_inputs
+from model_variants import CONTEXT, VOCAB, built, configuration
 
 from ablate.model.attention import MHA
 from ablate.model.cost import count
@@ -15,11 +14,6 @@ def test_a_choice_of_its_own_stands_between_the_stacks_alone():
     for block in model.decoder.blocks:  # type: ignore[union-attr]
         assert type(block.cross_attention) is MHA and type(block.attention).__name__ == "Gated"
     assert all(block.cross_attention is None for block in model.encoder.blocks)  # type: ignore[union-attr]
-
-
-def test_mha_beside_mha_is_what_attention_is():
-    same, chosen = (built(cell, form=ACROSS) for cell in ({}, {"cross_attention": "mha"}))
-    assert torch.equal(same(**some_inputs(ACROSS)), chosen(**some_inputs(ACROSS)))
 
 
 def test_a_recurrent_mixer_reads_a_source_and_says_so():

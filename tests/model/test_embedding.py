@@ -23,7 +23,7 @@ from ablate.config.errors import BadComponent
 from ablate.model.build import build_model
 from ablate.model.cost import count
 from ablate.model.embedding import Embedding
-from ablate.training.optim import EMA, adamw, lion, muon
+from ablate.training.optim import lion, muon
 
 forms = pytest.mark.parametrize("form", FORMS, ids="-".join)
 WIDTH = SETTINGS["factorised"]["width"]
@@ -56,22 +56,15 @@ def test_a_frozen_table_has_the_draws_of_a_learned_one_and_is_no_head(form):
         assert caught.value.key == "embedding"
 
 
-@pytest.mark.parametrize("optimiser", [adamw, lion, muon])
-def test_no_optimiser_nor_decay_moves_a_frozen_table(optimiser):
+@pytest.mark.parametrize("optimiser", [lion, muon])
+def test_no_decay_moves_a_frozen_table(optimiser):
     model = of_form("random", LM)
-    average, before = EMA(model, 100), {name: p.detach().clone() for name, p in model.named_parameters()}
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
     steps = optimiser(model, 1e-2, [0.9, 0.95], 0.5)
     loss_of(model, some_inputs(LM)).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    assert norm.isfinite() and norm > 0
     steps.step()
-    average.update(0)
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert "embed.weight" not in moved and {"head.weight", "blocks.0.ffn.up.weight"} <= moved
-    assert torch.equal(average.model.embed.weight, before["embed.weight"])
-    again = of_form("random", LM)
-    again.load_state_dict(model.state_dict())
-    assert torch.equal(again.embed.weight, before["embed.weight"]) and not again.embed.weight.requires_grad
 
 
 class Hashed(nn.Module):

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
-from model_variants import CONTEXT, VOCAB, built, check_side_by_side, configuration, jitter, some_inputs
-from residuals import DIM, WIRED, Mix, passed, sublayers
+from model_variants import CONTEXT, VOCAB, built, configuration, some_inputs
+from residuals import DIM, sublayers
 from tensors import some
-from torch import nn
 
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
@@ -38,19 +37,6 @@ def test_they_start_as_pre_norm(weights, form, norm, streams):
     torch.testing.assert_close(hyper, plain, rtol=1e-12, atol=1e-13)
 
 
-def test_static_weights_are_the_paper_s_without_what_positions_add():
-    made = HyperConnections(some_shape(DIM), sublayers(Mix(), nn.Linear(DIM, DIM)), 1, 4, "static").double()
-    for own in made.connections:
-        nn.init.normal_(own.static)
-        own.dynamic, own.scales = torch.zeros(6, DIM), torch.zeros(2)
-    x, memory = some(2, 4, DIM), some(2, 5, DIM, seed=1)
-    f = [lambda y: made.attention(y, Places(), True), lambda y: made.cross_attention(y, Places(), False, None, memory)]
-    expected = WIRED["hyper_connections"](made, x, [*f, made.ffn])
-    for own in made.connections:
-        own.dynamic = own.scales = None
-    torch.testing.assert_close(passed(made, x, Places(), True, None, memory), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_each_sublayer_of_the_stack_reads_the_next_stream():
     model: Any = built({"residual": "hyper_connections"}, layers=3)
     read = [own.static.view(4, 6)[:, 1].argmax().item() for block in model.blocks for own in block.connections]
@@ -67,12 +53,6 @@ def test_parameters_and_flops_are_counted(weights):
     assert hyper.params - pre.params == of * (n * (n + 2) + dynamic * ((n + 2) * dim + 2))
     expected = of * (2 * n * (n + 1) * dim + dynamic * 2 * n * (n + 2) * dim)
     assert hyper.flops_per_token - pre.flops_per_token == expected
-
-
-def test_static_weights_train_side_by_side_as_alone():
-    config = chosen("static", share_layers=True)
-    models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.1) for seed in (0, 1)]
-    check_side_by_side(models, some_inputs(("decoder", "lm")))
 
 
 def test_streams_are_not_rounded_in_bf16():

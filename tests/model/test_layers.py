@@ -50,18 +50,14 @@ def asking(**model: object) -> Config:
 
 
 def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have_none():
-    model = build_model(asking(norm_embeddings=True), Blank(11))
-    for layer, block in enumerate(model.blocks):
-        parts = (block, block.attention, block.ffn, *block.norms)
-        assert [part.layer for part in parts] == [layer] * 5
-    assert model.embed_norm.layer is None and model.final_norm.layer is None and model.final_norm.layers == 3
-
-
-def test_both_stacks_count_their_own_layers_and_cross_attention_is_in_its_blocks():
-    model = build_model(asking(_target_="ablate.model.transformer.EncoderDecoder"), Blank(11, kind="seq2seq"))
+    form = {"_target_": "ablate.model.transformer.EncoderDecoder", "norm_embeddings": True}
+    model = build_model(asking(**form), Blank(11, kind="seq2seq"))
     for stack in (model.encoder, model.decoder):
-        assert [block.layer for block in stack.blocks] == [0, 1, 2]
-    assert [block.cross_attention.layer for block in model.decoder.blocks] == [0, 1, 2]
+        for layer, block in enumerate(stack.blocks):
+            across = [block.cross_attention] if block.cross_attention else []
+            parts = [block, block.attention, *across, block.ffn, *block.norms]
+            assert [part.layer for part in parts] == [layer] * len(parts)
+        assert stack.embed_norm.layer is None and stack.final_norm.layer is None and stack.final_norm.layers == 3
 
 
 def test_a_norm_that_must_have_a_layer_and_a_layer_that_is_set_by_hand_are_refused():

@@ -1,22 +1,16 @@
 """Mixers by flash-linear-attention's kernels: what they are handed, where they are used, and, in Triton's interpreter,
 their numbers.  No test has a GPU."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT
 from empty_task import Blank
 from model_variants import LM, configuration, loss_of, some_inputs
 from reference_config import component
 from tensors import some
 from torch import Tensor
 
-from ablate.config.extra import installed
 from ablate.config.schema import Config
 from ablate.model.build import initialised_model
 from ablate.model.cost import count
@@ -96,37 +90,3 @@ def test_linear_attention_over_two_stacks_has_them_where_it_is_causal():
 
 
 # ---- in Triton's interpreter, where the library is installed
-
-
-def interpreted(asked: str) -> dict[str, list[float]]:
-    """What tests/helpers/kernels_against_plain.py finds."""
-    for module in ("fla", "triton"):
-        try:
-            installed(module, "this test", "fla")
-        except ValueError as error:
-            pytest.skip(str(error))
-    command = [sys.executable, str(ROOT / "tests/helpers/kernels_against_plain.py"), asked]
-    paths = [*map(str, (ROOT, ROOT / "tests", ROOT / "tests/model")), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, list[float]] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RULES)
-def test_their_recurrences_and_gradients_are_the_plain_ones(name):
-    """In float32; where decays are strong their sums over a chunk are large, of which differences are taken."""
-    for how, off in interpreted(name).items():
-        assert max(off) < (5e-4 if how == "strong decays" else 2e-5), (how, off)
-
-
-@pytest.mark.slow
-@every
-def test_a_model_of_them_is_as_near_to_float64_as_the_plain_one(variant):
-    """Its loss and every gradient, eager and compiled, in float32 and in half precision."""
-    found = interpreted(variant)
-    for how in ("kernels", "compiled"):
-        assert max(found[how]) < 2e-5, (how, found[how])
-        assert max(found[f"{how}, half"]) < 2 * max(found["plain, half"]), (how, found)

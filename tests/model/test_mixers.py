@@ -15,7 +15,7 @@ from ablate.config.errors import BadComponent
 from ablate.model.cost import count
 from ablate.model.position import Places, RoPE, rotate
 
-DIM, HEADS = 12, 4  # a head has 4 features, as in test_attention.py
+DIM, HEADS = 12, 4  # a head has 4 features
 LONG = 150  # more than two chunks of 64, and no multiple of one
 NOWHERE = Places()
 TURNED = Places(RoPE(4, 100.0).places(some(1, LONG, DIM), True).rotation)

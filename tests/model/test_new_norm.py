@@ -75,16 +75,4 @@ def test_with_a_line_for_its_formula_all_tests_of_the_norm_pass(checkout):
     assert text.count(start) == 1
     file.write_text(text.replace(start, start + FORMULA), encoding="utf-8")
     ended = run(checkout, "-m", "pytest", "-n", "0", "tests/model", "-k", "norm and max")
-    assert ended.returncode == 0 and "passed" in run_summary(ended), ended.stdout[-3000:]
-
-
-@pytest.mark.slow
-def test_it_is_swept_and_its_paper_is_known(checkout):
-    shown = run(checkout, "-m", "ablate", "help", "norm").stdout
-    assert "MaxNorm: x / max|x| · g per token" in shown
-    swept = run(checkout, "-m", "ablate", "-m", "norm=ln,max", "scale=tiny", "dry_run=true")
-    assert swept.returncode == 0 and "max" in swept.stdout, swept.stderr
-
-
-def run_summary(ended: subprocess.CompletedProcess[str]) -> str:
-    return ended.stdout.strip().splitlines()[-1]
+    assert ended.returncode == 0 and "passed" in ended.stdout.splitlines()[-1], ended.stdout[-3000:]

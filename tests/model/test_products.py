@@ -33,7 +33,9 @@ def computed(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 @needs_onednn
-@pytest.mark.parametrize(("rows", "compiled"), [((5,), False), ((2, 3, 4), False), ((2, 3, 4), True)])
+@pytest.mark.parametrize(
+    ("rows", "compiled"), [((5,), False), ((2, 3, 4), False), pytest.param((2, 3, 4), True, marks=pytest.mark.slow)]
+)
 def test_outputs_and_gradients_are_torchs(rows, compiled):
     ours = copy.deepcopy(torchs := network())
     use("onednn", ours)
@@ -66,17 +68,8 @@ def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn
     return model, task
 
 
-@pytest.mark.parametrize(
-    ("words", "compiled"),
-    [
-        ([], False),
-        (["model.tie_embeddings=false"], False),
-        (["model.soft_cap=5"], False),
-        ([], True),
-        pytest.param(["model.tie_embeddings=false"], True, marks=pytest.mark.slow),  # three graphs compiled anew
-        pytest.param(["model.soft_cap=5"], True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("words", [[], ["model.tie_embeddings=false"], ["model.soft_cap=5"]], ids=" ".join)
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_losses_and_gradients_of_padded_logits_are_those_of_logits(plan, monkeypatch, words, compiled):
     model, task = decoder(plan, monkeypatch, *words)
     batch, capped, found = task.batch(0, 0, 4), "model.soft_cap=5" in words, []
@@ -92,6 +85,7 @@ def test_losses_and_gradients_of_padded_logits_are_those_of_logits(plan, monkeyp
     assert model(**batch.inputs).shape[-1] == task.outputs, "evaluations read the vocabulary alone"
 
 
+@pytest.mark.slow  # two CPU-seconds
 def test_evaluation_is_not_compiled_again_for_padded_logits(plan, monkeypatch):
     model, task = decoder(plan, monkeypatch)
     inputs, seen = task.batch(0, 0, 4).inputs, []

@@ -52,16 +52,6 @@ def test_words_of_equal_contexts_have_near_vectors(name, settings):
     assert min(cosine(found, 1, 2), cosine(found, 5, 6)) > max(cosine(found, 1, 5), cosine(found, 2, 6))
 
 
-@each
-def test_a_seed_decides_every_bit(name):
-    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()
-    short = {"epochs": 2} if name == "word2vec" else {"steps": 3}
-    first, again, other = (trained(name, seed, **short) for seed in (3, 3, 4))
-    assert np.array_equal(first, again, equal_nan=True) and not np.array_equal(first, other, equal_nan=True)
-    assert torch.equal(before[0], torch.random.get_rng_state())
-    assert np.array_equal(before[1], np.random.get_state()[1])
-
-
 def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process():
     pieces = sentences_of([np.arange(LONGEST + 3) % 5, np.array([4])], 5)
     assert [len(piece) for piece in pieces] == [LONGEST, 3, 1] and pieces[1] == ["0", "1", "2"]

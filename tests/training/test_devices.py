@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import platform
-import resource
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -21,7 +19,6 @@ from ablate.planning.checks import memory
 from ablate.planning.runs import device_problem
 from ablate.runs.folder import Run
 from ablate.training import hardware
-from ablate.training.devices import configure_torch
 from ablate.training.hardware import TASKS, Card, cards, environments, task_of_job
 
 
@@ -223,18 +220,3 @@ def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine, small):
     words = latest(*small, "norm=ln", "train.device=cuda", "train.batch_size=100000")
     with pytest.raises(PlanError, match=r"of the 1\.0 GB that each process on a GPU can have"):
         api.plan(words)
-
-
-@pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="other C libraries have no such settings")
-def test_the_memory_of_a_step_is_kept_for_the_next():
-    """Returned to the system, each page would be cleared and mapped again, thousands of times a step."""
-    configure_torch()
-
-    def faults():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        step = [torch.ones(1 << 20) for _ in range(16)]
-        del step
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    pages = 16 * 4 * (1 << 20) // resource.getpagesize()
-    assert min(faults() for _ in range(3)) < pages / 10

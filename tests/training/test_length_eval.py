@@ -18,8 +18,6 @@ from ablate.runs.folder import Run, lacking
 from ablate.runs.records import Evaluation
 from ablate.runs.study import load_study
 from ablate.training import trainer
-from analysis.case import case_of
-from analysis.writing import tables
 
 
 def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
@@ -125,12 +123,10 @@ def test_what_cannot_be_done_is_refused(position, lengths, messages):
         assert problem.key == "eval.lengths" and words in problem.message and "\n" not in problem.message
 
 
-def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(small):
+def test_lengths_that_training_has_seen_are_named_in_plan_and_summary(small):
     given = [*(text for text in small if not text.startswith("data")), "data=copy", "data.context=64"]
     *_, plan = carried_out(*latest(*given, "train.steps=60", "eval.lengths=[1,2,5,30]"))
     line = "eval.lengths=1,2: test examples were seen in training"
     assert line in preview(plan) and preview(plan).count("seen in training") == 1
     study = load_study(plan.results, "one")
     assert line in summary(study, plan.results)
-    [sheet] = [sheet for sheet in tables.tables(case_of(study, plan.results)) if sheet.name == "cells"]
-    assert any(line in note for note in sheet.notes)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank
-from model_variants import CELLS, built, name_of
+from model_variants import COVER, built, name_of
 from reference_config import CONFIG
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ from ablate.training.optim import adafactor, adamw, lion, muon, sgd
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=name_of)
+@pytest.mark.parametrize("cell", COVER, ids=name_of)
 def test_every_parameter_is_in_one_group_and_matrices_alone_decay(cell):
     model = built(cell)
     optimiser = adamw(model, **KEYS)
@@ -157,36 +157,17 @@ def test_adafactor_s_steps_are_those_of_torch(layer):
         torch.testing.assert_close(p, wanted, rtol=1e-4, atol=1e-6)
 
 
-def plain_sgd(model: nn.Module, betas: list[float] | None = None, **keys: Any) -> torch.optim.Optimizer:
-    return sgd(model, **PLAIN | keys, momentum=0.9, nesterov=True)
-
-
-def factored(model: nn.Module, betas: list[float] | None = None, **keys: Any) -> torch.optim.Optimizer:
-    return adafactor(model, **FACTORED | keys)
-
-
-@pytest.mark.parametrize("make", [adamw, lion, muon, plain_sgd, factored])
-def test_an_optimiser_goes_on_from_its_state(make):
+@pytest.mark.parametrize(("make", "keys"), [(lion, KEYS), (muon, KEYS), (adafactor, FACTORED)])
+def test_an_optimiser_goes_on_from_its_state(make, keys):
     whole = model_of()
     parted = model_of()
-    descended(whole, make(whole, **KEYS), range(4))
-    first = make(parted, **KEYS)
+    descended(whole, make(whole, **keys), range(4))
+    first = make(parted, **keys)
     descended(parted, first, range(2))
-    second = make(parted, **KEYS)
+    second = make(parted, **keys | {"lr": 9.0})
     second.load_state_dict(first.state_dict())
-    for group in second.param_groups:
-        group["lr"] = KEYS["lr"]
+    for group in second.param_groups:  # as the trainer does in each step
+        group["lr"] = keys["lr"]
     descended(parted, second, range(2, 4))
     for p, wanted in zip(parted.parameters(), whole.parameters(), strict=True):
         assert torch.equal(p, wanted)
-
-
-def test_a_rate_that_is_written_into_a_group_of_muon_is_used():
-    model = model_of()
-    before = copy.deepcopy(model.state_dict())
-    optimiser = muon(model, **KEYS)
-    optimiser.load_state_dict(optimiser.state_dict())
-    for group in optimiser.param_groups:
-        group["lr"] = 0.0
-    descended(model, optimiser, range(2))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

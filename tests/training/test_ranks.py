@@ -147,17 +147,6 @@ def test_a_rank_out_of_memory_splits_the_batch_for_all(plan, tmp_path, monkeypat
     assert capfd.readouterr().err.count("out of memory") == 2, "once for each run"
 
 
-def test_sums_flags_and_objects_of_ranks(tmp_path):
-    def body(ranks):
-        tensors = [torch.full((2, 3), 1.0 + ranks.rank), torch.tensor(2.0 * ranks.rank)]
-        ranks.add(tensors)
-        return tensors, ranks.any([ranks.rank == 1, False, True]), ranks.from_first({"from": ranks.rank})
-
-    for tensors, flags, value in together(3, tmp_path, body):
-        assert torch.equal(tensors[0], torch.full((2, 3), 6.0)) and tensors[1] == 6.0
-        assert flags == [True, False, True] and value == {"from": 0}
-
-
 def test_who_cannot_reach_the_others_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.3)
     with pytest.raises(RankLost, match=r"process 2 of 2 could not reach the others within 0\.3 s \(the first was not"):

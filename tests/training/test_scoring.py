@@ -70,17 +70,6 @@ def test_chunks_do_not_matter(chunk, norm):
     assert max(sizes) <= max(chunk, LENGTH) and sum(sizes) == WINDOWS * LENGTH, "each is of bounded size"
 
 
-def test_evaluation_is_of_the_evaluation_mode():
-    made = model(norm="bn")
-    windows = held_out()
-    made(windows.inputs["tokens"])  # moves the running statistics
-    losses = score(made, windows, FP32).loss
-    with torch.no_grad():
-        logits = made.eval()(windows.inputs["tokens"]).transpose(1, 2)
-    direct = nn.functional.cross_entropy(logits, windows.targets, reduction="none")
-    np.testing.assert_allclose(losses, direct.numpy(), atol=1e-6)
-
-
 def test_bf16_computes_the_model_in_bf16_and_the_loss_in_float32():
     kinds: list[Any] = []
     made = model().eval()

@@ -122,12 +122,6 @@ def test_a_damaged_set_is_made_anew_and_two_at_once_make_one(tmp_path):
         thread.join()
     assert trained == [7]
     content = file.read_bytes()
-    for position in range(0, len(content), 7):
-        flipped = bytearray(content)
-        flipped[position] ^= 4
-        file.write_bytes(flipped)
-        read = load_vectors(file)
-        assert read is None or (read.rows == 7).all(), position
     file.write_bytes(content[:-200])
     assert load_vectors(file) is None
     load()
