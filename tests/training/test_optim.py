@@ -158,16 +158,17 @@ def test_adafactor_s_steps_are_those_of_torch(layer):
 
 
 @pytest.mark.parametrize(("make", "keys"), [(lion, KEYS), (muon, KEYS), (adafactor, FACTORED)])
-def test_an_optimiser_goes_on_from_its_state(make, keys):
-    whole = model_of()
-    parted = model_of()
-    descended(whole, make(whole, **keys), range(4))
-    first = make(parted, **keys)
+def test_an_optimiser_goes_on_from_its_state_at_the_rate_that_is_written_into_its_groups(make, keys):
+    whole, parted = (model_of() for _ in range(2))
+    undisturbed, first = make(whole, **keys), make(parted, **keys)
+    descended(whole, undisturbed, range(2))
     descended(parted, first, range(2))
-    second = make(parted, **keys | {"lr": 9.0})
+    second = make(parted, **keys)
     second.load_state_dict(first.state_dict())
-    for group in second.param_groups:  # as the trainer does in each step
-        group["lr"] = keys["lr"]
+    for optimiser in (undisturbed, second):
+        for group in optimiser.param_groups:
+            group["lr"] = 0.01
+    descended(whole, undisturbed, range(2, 4))
     descended(parted, second, range(2, 4))
     for p, wanted in zip(parted.parameters(), whole.parameters(), strict=True):
         assert torch.equal(p, wanted)
