@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from claimed_studies import FFN, NOISE, SIDES, entry, made, noisy, row, scores_of
-from fake_studies import TASK, Levels, study_of, with_manifest
+from fake_studies import TASK, Levels, with_manifest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -89,38 +89,6 @@ def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds():
     assert "supported. ln and rms are equivalent: test loss " in row(table, "wide").sentence
     far = row(table, "far").sentence
     assert "contradicted. swiglu and mlp, gelu are not equivalent: test loss −0.0" in far and ", margin ±0.01 (" in far
-
-
-def by_steps(n: int = 8, **claims: dict[str, Any]) -> Any:
-    """Claims about norm, whose reference gains 0.1 nats per unit of log(steps); rms is worse by what 1 % are worth."""
-
-    def score(levels: Levels, seed: int) -> float:
-        steps, norm = levels.get("train.steps", 800), levels.get("norm") == "rms"
-        return float(2 - 0.1 * math.log(steps / 800) + 0.001 * norm + NOISE[seed, 0] + NOISE[seed, int(norm)] / 30)
-
-    exchange = study_of({"train.steps": [800, 640, 1000]}, range(n), score, exchange_of="x")
-    found = {name: entry(claim) for name, claim in claims.items()}
-    return evidence.claims(made(found, {"norm": ["ln", "rms"]}, range(n), score, beside={"exchange": exchange}))
-
-
-def test_a_margin_may_be_a_share_of_the_training_steps():
-    sides = [{"norm": "rms"}, {"norm": "ln"}]
-    table = by_steps(
-        half={"equivalent": sides, "margin": "0.5 %"},
-        one={"equivalent": sides, "margin": "1 %"},
-        two={"equivalent": sides, "margin": "2 %"},
-        units={"equivalent": sides, "margin": 0.1 * math.log(1.02)},
-        less={"less": sides[::-1]},
-    )
-    assert list(table["verdict"]) == ["contradicted", "undecided", "supported", "supported", "supported"]
-    two = row(table, "two")
-    assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
-    assert 0 < two.p < 0.01 and row(table, "half").p < 0.01 < 0.05 < row(table, "one").p
-    few = by_steps(4, two={"equivalent": sides, "margin": "2 %"})
-    assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
-    assert row(few, "two").p == 1
-    waits = row(evidence.claims(made({"a": entry({"equivalent": sides, "margin": "2 %"})})), "a")
-    assert waits.verdict == "undecided" and "step_equivalents=true" in waits.note and not waits.waits
 
 
 def test_unequal_divergence_withholds_the_verdict_and_shows_ranks():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import STEPS, TASK, Levels, study_of
+from fake_studies import TASK, study_of
 
 from ablate import evidence
 from ablate.evidence.collapse import score_of_a_guess
@@ -112,48 +112,3 @@ def test_a_claim_of_a_small_difference_is_not_supported_where_a_seed_collapsed()
     assert found.verdict == "supported" and "collapse" not in found.sentence
     found = evidence.claims(study(8, but(("rms", 0), ("ln", 0)), claims={"same": equivalent(0.9)})).iloc[0]
     assert found.verdict == "undecided" and found.p == 1 and "1 of 8 seeds collapsed" in found.sentence
-
-
-MARGIN_COLLAPSE = MARGIN | {"value": "2 %"}
-SLOPE, COLLAPSED, N = -0.3, 5.4, 8
-
-
-def study_collapse(
-    worth: float, fallen: set[tuple[str, int]], noise: float = 1e-3, rng: int = 0, n: int = N, **options: Any
-) -> Study:
-    """Two norms whose difference is worth a share of the steps; `fallen` runs, (norm or steps, seed), collapsed."""
-    drawn: dict[Any, np.ndarray] = {
-        name: np.random.default_rng([rng, i]).normal(0, noise, n) for i, name in enumerate(("ln", "rms", 640, 1000))
-    }
-
-    def score(levels: Levels, seed: int) -> float:
-        steps = levels.get("train.steps", STEPS)
-        name = levels.get("norm", "ln") if steps == STEPS else steps
-        gain = math.log1p(worth) * (name == "rms") + math.log(steps / STEPS)
-        return COLLAPSED if (name, seed) in fallen else float(2.0 + SLOPE * gain + drawn[name][seed])
-
-    exchange = study_of({"train.steps": [STEPS, 640, 1000]}, range(n), score, exchange_of="s")
-    return study_of(PAIR, range(n), score, beside={"exchange": exchange}, **{"margin": MARGIN_COLLAPSE} | options)
-
-
-FALLEN = {(640, 2), ("rms", 5)}
-
-
-@pytest.mark.parametrize("worth", [0.062, -0.062])
-def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(worth):
-    """By the mean curve of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
-    found = row(study_collapse(worth, FALLEN))
-    assert found.verdict not in ("negligible", "equivalent")
-
-
-def test_a_collapsed_run_of_the_reference_is_left_out():
-    found = row(study_collapse(0.004, {(640, 2)}, noise=2e-4))
-    assert found.verdict == "negligible" and "640: seed 2" in found.worth_note
-    assert found.worth == pytest.approx(0.004, abs=0.001), "what the collapsed run lost is no worth of its steps"
-
-
-def test_more_steps_that_make_it_worse_make_nothing_small():
-    turned = study_collapse(0.0, {("rms", 5)}, noise=2e-4)
-    exchange = turned.beside["exchange"].runs
-    exchange["test/loss"] = 4.0 - exchange["test/loss"]
-    assert row(turned).verdict == "undecided"

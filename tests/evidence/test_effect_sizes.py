@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from claimed_studies import entry
-from fake_studies import TASK, Levels, edit_json, fabricate, plain_score, study_of, with_manifest
+from claimed_studies import entry, noisy
+from fake_studies import TASK, Levels, edit_json, fabricate, study_of, with_manifest
 from scipy import stats
 from statsmodels.stats.anova import AnovaRM
 from statsmodels.stats.power import TTestPower
@@ -198,17 +198,16 @@ def test_the_family_counts_rows_that_have_no_p():
 @pytest.mark.parametrize(
     ("lost", "uneven"),
     [
-        ({"mlp": 1, "gelu": 1, "silu": 1}, False),  # 1 of 8 on one side, 2 of 16 on the other: the same share
-        ({"mlp": 1, "gelu": 1}, True),  # 1 of 8 against 1 of 16: the same number
-        ({"mlp": 2, "gelu": 3, "silu": 1}, False),
-        ({"gelu": 1}, True),
+        ({"mlp": 1, "silu": 1, "swiglu": 1}, False),  # 1 of 8 on one side, 2 of 16 on the other: the same share
+        ({"mlp": 1, "silu": 1}, True),  # 1 of 8 against 1 of 16: the same number
+        ({"mlp": 2, "silu": 3, "swiglu": 1}, False),
+        ({"silu": 1}, True),
     ],
 )
 def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven):
-    claims = {"lower": entry({"less": [{"ffn": "mlp"}, {"ffn": ["gelu", "silu"]}]})}
+    claims = {"higher": entry({"greater": [{"ffn": "mlp"}, {"ffn": ["silu", "swiglu"]}]})}
     status = lambda levels, seed: "diverged" if seed < lost.get(levels["ffn"], 0) else "done"  # noqa: E731
-    better = lambda levels, seed: plain_score(levels, seed) - 0.2 * (levels["ffn"] == "mlp")  # noqa: E731
-    study = study_of({"ffn": ["mlp", "gelu", "silu"]}, range(8), better, status, claims=claims)
+    study = study_of({"ffn": ["mlp", "silu", "swiglu"]}, range(8), noisy, status, claims=claims)
     (row,) = evidence.claims(study).itertuples()
     assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))
     assert math.isnan(row.low) == uneven

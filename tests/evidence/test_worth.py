@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from claimed_studies import entry
 from fake_studies import STEPS, TASK, study_of
 from scipy import stats
 
@@ -177,6 +178,44 @@ def test_a_collapsed_run_is_named_and_its_seed_left_out(collapsed, named):
     assert row.worth == pytest.approx(math.expm1(0.1), rel=0.2) and row.worth_high < 0.2
     assert row.worth_note.startswith("left out as collapsed or diverged: ") and named in row.worth_note
     assert "left out as collapsed or diverged: " in summary(study)
+
+
+TWO_PER_CENT = {"value": "2 %", "written": "2026-01-01", "registered": True, "earlier": []}
+
+
+@pytest.mark.parametrize("worth", [0.062, -0.062])
+def test_a_difference_beyond_a_margin_in_steps_is_not_small_because_runs_collapsed(worth):
+    """By the mean curve of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
+    score = law(-0.3, -0.3 * math.log1p(worth), 1e-3, collapsed=((640, 2), ("swiglu", 5)))
+    assert effect(study_at(score, 8, margin=TWO_PER_CENT)).verdict not in ("negligible", "equivalent")
+
+
+def test_what_a_collapsed_run_of_the_reference_lost_is_no_worth_of_its_steps():
+    score = law(-0.3, -0.3 * math.log1p(0.004), 2e-4, collapsed=((640, 2),))
+    row = effect(study_at(score, 8, margin=TWO_PER_CENT))
+    assert row.verdict == "negligible" and row.worth == pytest.approx(0.004, abs=0.001)
+
+
+def test_more_steps_that_make_it_worse_make_nothing_small():
+    assert effect(study_at(law(0.3, 0.0, 2e-4), 8, margin=TWO_PER_CENT)).verdict == "undecided"
+
+
+def test_a_margin_of_a_claim_may_be_a_share_of_the_training_steps():
+    """swiglu is worse by what 1 % of the steps are worth."""
+    margins = {"half": "0.5 %", "one": "1 %", "two": "2 %", "units": 0.1 * math.log(1.02)}
+    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
+    claims = {name: entry({"equivalent": sides, "margin": margin}) for name, margin in margins.items()}
+    score = law(-0.1, 0.001, 1e-4)
+    table = evidence.claims(study_at(score, 8, claims=claims)).set_index("name")
+    assert list(table["verdict"]) == ["contradicted", "undecided", "supported", "supported"]
+    two = table.loc["two"]
+    assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
+    assert table.loc["half", "p"] < 0.01 < 0.05 < table.loc["one", "p"] and 0 < two.p < 0.01
+    few = evidence.claims(study_at(score, 4, claims={"two": claims["two"]})).iloc[0]
+    assert (few.verdict, few.p) == ("undecided", 1) and "fewer than 5 seeds" in few.note
+    without = study_of({"ffn": ["mlp", "swiglu"]}, range(8), score, claims={"two": claims["two"]})
+    waits = evidence.claims(without).iloc[0]
+    assert waits.verdict == "undecided" and "step_equivalents=true" in waits.note and not waits.waits
 
 
 def test_steps_that_are_too_few_to_learn_anything_are_no_collapse():

@@ -15,7 +15,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.schema import Config, typed
 from ablate.model.build import build_model, initialised_model
 from ablate.model.init import role_of
-from ablate.training.optim import SideBySide, adamw, follow_width, lion, sgd
+from ablate.training.optim import adamw, follow_width, lion, sgd
 
 BASE, HEADS, VOCAB = 32, 4, 11
 OPTIMISERS: dict[str, Any] = {
@@ -183,24 +183,3 @@ def test_heads_that_grow_in_number_keep_their_scale():
 def test_what_the_table_says_nothing_of_is_refused(sections, message):
     with pytest.raises(BadComponent, match=message):
         build_model(config_of(2 * BASE, True, **sections), Blank(VOCAB))
-
-
-def test_optimisers_side_by_side_follow_the_width_and_the_schedule():
-    """Each parameter moves as far as under one optimiser, at the rates of muP and of a later step."""
-    moved = []
-    for split in (False, True):
-        model = initialised_model(config_of(4 * BASE, True), Blank(VOCAB), 0)
-        before, parameters = [p.detach().clone() for p in model.parameters()], list(model.parameters())
-        halves = [parameters[::2], parameters[1::2]] if split else [parameters]
-        parts = [torch.optim.Adam(half, lr=1.0) for half in halves]
-        found = SideBySide(*parts) if split else parts[0]
-        follow_width(found, "adam")
-        for group in found.param_groups:
-            group["lr"] /= 10
-        for p in parameters:
-            p.grad = torch.ones_like(p)
-        found.step()
-        moved.append([p.detach() - start for p, start in zip(parameters, before, strict=True)])
-    for one, other in zip(*moved, strict=True):
-        torch.testing.assert_close(one, other)
-    assert len({round(float(each.abs().max()), 6) for each in moved[1]}) > 1, "of more than one rate"
