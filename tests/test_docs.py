@@ -232,8 +232,6 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path):
     assert list(table["name"]) == ["LayerNorm (reference)", "RMSNorm"]
     ranges = study.runs.groupby("cell")["test/loss"].agg(["min", "median", "max"])
     assert (table[["low", "median", "high"]].to_numpy() == ranges.to_numpy()).all()
-    missing = fabricate(tmp_path, {"norm": ["ln", "rms"]}, status=lambda levels, seed: "missing", study="missing")
-    assert scope["KIND"].table(case_of(load_study(tmp_path, missing), tmp_path)) is None
     table.attrs["title"] = "ranges"
     scope["KIND"].draw(table, page_of(study.manifest, Edits())).savefig(tmp_path / "ranges.pdf")
 

@@ -102,11 +102,6 @@ def test_the_overall_verdict_is_the_kept_one_in_todays_words(name):
     assert (overall.verdict if overall else None) == ("refuted" if name in REFUTED else expected)
 
 
-def test_nothing_is_said_of_a_method_whose_runs_a_study_lacks():
-    notes = judged(WITHOUT_WORTH).set_index("name")["note"]
-    assert notes.to_dict() == {name: kept.note for name, kept in committed_studies()[WITHOUT_WORTH].verdicts.items()}
-
-
 @pytest.mark.parametrize(("study", "claim"), CHANGED)
 def test_a_changed_claim_says_both(study, claim):
     verdict, _ = CHANGED[study, claim]

@@ -100,16 +100,6 @@ def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_
     assert asked.kept("mine") is None, "nor are those of a file that cannot be read"
 
 
-def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path):
-    def asks(*more: str, **keys: Any) -> str:
-        files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
-        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").digest
-
-    assert asks() == asks("reuse=none", "results_dir=elsewhere", "track=none")
-    others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]
-    assert len({asks(), *others, asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 6
-
-
 CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from claimed_studies import entry
 from fake_studies import TASK, study_of
 
 from ablate import evidence
@@ -102,13 +103,10 @@ def test_a_run_that_diverged_counts_as_collapsed():
     assert found.verdict == "undecided" and found.note == "1 run diverged on each side"
 
 
-def equivalent(margin: Any, metric: str = "accuracy") -> dict[str, Any]:
-    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": margin, "metric": f"test/{metric}"}
-    return {"claim": text, "written": "2026-01-01", "registered": True}
-
-
 def test_a_claim_of_a_small_difference_is_not_supported_where_a_seed_collapsed():
-    found = evidence.claims(study(20, claims={"same": equivalent(0.02)})).iloc[0]
+    same = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.02, "metric": "test/accuracy"}
+    found = evidence.claims(study(20, claims={"same": entry(same)})).iloc[0]
     assert found.verdict == "supported" and "collapse" not in found.sentence
-    found = evidence.claims(study(8, but(("rms", 0), ("ln", 0)), claims={"same": equivalent(0.9)})).iloc[0]
+    wide = {"same": entry(same | {"margin": 0.9})}
+    found = evidence.claims(study(8, but(("rms", 0), ("ln", 0)), claims=wide)).iloc[0]
     assert found.verdict == "undecided" and found.p == 1 and "1 of 8 seeds collapsed" in found.sentence

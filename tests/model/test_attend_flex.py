@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from model_variants import LM, built, jitter, loss_of, some_inputs
+from tensors import some
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import flex_attention
@@ -30,8 +31,7 @@ def gradients(monkeypatch) -> None:
 
 def given() -> list[Tensor]:
     """Queries, keys and values."""
-    draw = torch.Generator().manual_seed(0)
-    return [torch.randn(2, HEADS, T, 5, dtype=torch.float64, generator=draw).requires_grad_() for _ in range(3)]
+    return [some(2, HEADS, T, 5, seed=i).requires_grad_() for i in range(3)]
 
 
 @pytest.mark.usefixtures("gradients")
@@ -41,7 +41,7 @@ def given() -> list[Tensor]:
 )
 def test_rules_are_the_explicit_bias_and_mask(causal, window, sloped, soft_cap, sunk):
     """Outputs and gradients."""
-    sink = torch.randn(HEADS, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) if sunk else None
+    sink = some(HEADS, seed=4) if sunk else None
     places = ALiBi(HEADS).places(torch.zeros(1, T, 1, dtype=torch.float64), causal)
     one, other = given(), given()
     more: dict[str, Any] = {"scale": 0.3, "window": window, "soft_cap": soft_cap, "sink": sink}

@@ -12,9 +12,8 @@ from model_variants import SCORING, configuration
 from tensors import some, some_mask
 from torch import Tensor
 
-from ablate.config.components import bind
-from ablate.model.attention import GQA, MHA, Gated, QKNorm
-from ablate.model.build import initialised_model, offered
+from ablate.model.attention import GQA
+from ablate.model.build import initialised_model
 from ablate.model.cost import count
 from ablate.model.position import Places, RoPE
 
@@ -127,12 +126,9 @@ def test_options_do_beside_any_other_what_they_do_alone(row):
     assert got.isfinite().all(), "a query that sees no key finds numbers nevertheless"
 
 
-@pytest.mark.parametrize("kind", [MHA, Gated, QKNorm])
-def test_every_variant_takes_every_option(kind):
-    node = {"_target_": f"ablate.model.attention.{kind.__name__}", "bias": False, "scale": None, "kv_heads": None}
-    node = {name: value for name, value in node.items() if name != "kv_heads" or kind is not MHA}
-    options = {"window": 3, "sink": "learned", "soft_cap": 20.0, "qk_norm": "ln", "gate": "head"}
-    attention = bind("attention", node | options, offered(SHAPE))()
+@pytest.mark.parametrize("variant", ["mha", "gated", "qk_norm"])
+def test_every_variant_takes_every_option(variant):
+    attention = from_disk(variant, window=3, sink="learned", soft_cap=20.0, qk_norm="ln", gate="head")
     names = {name.rpartition(".")[0] or name for name, _ in attention.named_parameters()}
     assert names == {"query", "key", "value", "out", "query_norm", "key_norm", "gate", "sink"}
     assert attention.gate.out_features == HEADS
