@@ -248,7 +248,7 @@ def test_settled_statistics_are_those_of_training(name, share):
     """
     model, tokens = built({"norm": name}, share_layers=share).double(), some_tokens(16)
     with torch.no_grad():
-        for _ in range(60):
+        for _ in range(100):
             training = model(tokens)
         evaluating = model.eval()(tokens)
     assert (training - evaluating).square().mean().sqrt() < 0.02 * training.std()
