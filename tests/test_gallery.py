@@ -217,9 +217,10 @@ def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(root, tra
     assert contents(root) == before
 
 
-@pytest.fixture
-def what_helps(root, train, capsys, undrawn) -> str:
-    """The page of six FFNs at one size, five of them at another."""
+def test_what_helps_joins_the_verdicts_at_two_sizes_and_shows_changes_at_their_own_and_common_rates(
+    root, train, capsys, undrawn
+):
+    """Six FFNs at one size, five of them at another."""
     ffns = {"ffn": ["mlp", "gelu", "silu", "relu2", "swiglu", "glu"]}
     small = {"gelu": -0.2, "silu": -0.3, "relu2": 0.1, "swiglu": -0.1}
     large = {"gelu": -0.2, "silu": 0.2, "relu2": -0.3}
@@ -236,15 +237,9 @@ def what_helps(root, train, capsys, undrawn) -> str:
     at_large = {"ffn": [name for name in ffns["ffn"] if name != "glu"]}
     train("catalogue_size", at_large, score=score(large), **options)
     make_figures(root, capsys)
-    return (root / "docs" / "what-helps.md").read_text()
-
-
-def test_what_helps_begins_with_the_changes_that_are_better_at_both_sizes(what_helps):
-    assert what_helps.startswith("# What helps\n\n**Better at both sizes tried: GELU MLP.**")
-
-
-def test_what_helps_joins_the_verdicts_at_two_sizes(what_helps):
-    verdicts = {row[0]: row[1] for row in rows_of(what_helps) if len(row) == 5}
+    page = (root / "docs" / "what-helps.md").read_text()
+    assert page.startswith("# What helps\n\n**Better at both sizes tried: GELU MLP.**")
+    verdicts = {row[0]: row[1] for row in rows_of(page) if len(row) == 5}
     assert verdicts == {
         "change": "verdict",
         "SiLU MLP": "better (worse at the larger size)",
@@ -253,14 +248,8 @@ def test_what_helps_joins_the_verdicts_at_two_sizes(what_helps):
         "GLU": "not shown",
         "ReLU² MLP": "worse (better at the larger size)",
     }
-
-
-def test_what_helps_shows_each_change_at_its_own_and_at_common_rates(what_helps):
-    rows = {row[0]: row for row in rows_of(what_helps) if len(row) > 5}
+    rows = {row[0]: row for row in rows_of(page) if len(row) > 5}
     assert [rows[name][4] for name in ("SiLU MLP", "GELU MLP", "SwiGLU")] == ["0.25", "0.5", "0.0625"]
     # SiLU, the third: at the reference's rate, the first, 0.2 above it, at the last four 0.2 below
     assert rows["SiLU MLP"][2:4] == ["+0.200", "4 of 6"]
-
-
-def test_what_helps_says_what_a_neighbouring_rate_costs(what_helps):
-    assert "6 of 6 configurations. A neighbouring rate costs 0.100" in what_helps
+    assert "6 of 6 configurations. A neighbouring rate costs 0.100" in page
