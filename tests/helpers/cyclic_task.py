@@ -28,7 +28,6 @@ class Cycles(Blank):
     """Each token is the one before plus a step that is the example's own; any length."""
 
     metrics = {"loss": "min", "accuracy": "max"}  # noqa: RUF012
-    asked: list[tuple[Any, ...]]
 
     def rows(self, count: int, length: int, *key: object) -> tuple[Tensor, Tensor]:
         draws = generator(*key).integers(0, VOCAB, (count, 2))
