@@ -62,6 +62,8 @@ $(VENV)/.all: $(VENV)/.ready
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,notebook,wheel,docs]'
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[joblib,slurm,ray]' || \
 		echo "the tests of launchers will skip: there is no joblib, submitit or Ray for this Python"
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[fla]' || \
+		echo "the tests of flash-linear-attention will skip: there is no fla-core or Triton for this Python"
 	$(call installed,command -v chromedriver && { command -v chromium || command -v google-chrome; },chromium chromium-driver,report.html)
 	$(call installed,command -v pdflatex,texlive-latex-recommended lmodern,LaTeX)
 	$(call installed,command -v slurmctld && command -v slurmdbd && command -v mariadb-install-db && command -v bindfs,$(CLUSTERS),Slurm and of two hosts)

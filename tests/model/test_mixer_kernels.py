@@ -1,10 +1,12 @@
 """Mixers by flash-linear-attention's kernels: what they are handed, where they are used, and, in Triton's interpreter,
 their numbers.  No test has a GPU."""
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
+from conftest import ROOT, run_fresh
 from empty_task import Blank
 from model_variants import LM, configuration, loss_of, some_inputs
 from reference_config import component
@@ -89,4 +91,11 @@ def test_linear_attention_over_two_stacks_has_them_where_it_is_causal():
     initialised_model(with_kernels("linear", form="encoder_decoder"), Blank(kind="seq2seq"), 0)
 
 
-# ---- in Triton's interpreter, where the library is installed
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_recurrences_and_gradients_are_the_plain_ones_in_triton_s_interpreter(name):
+    if not (find_spec("fla") and find_spec("triton")):
+        pytest.skip("flash-linear-attention is not installed: pip install -e '.[fla]'")
+    helpers = str(ROOT / "tests" / "helpers")
+    done = run_fresh("kernels_against_plain", name, cwd=ROOT, PYTHONPATH=helpers, TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stderr[-3000:]
