@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from claimed_studies import entry
 from fake_studies import TASK, Levels, study_of, with_manifest
 from scipy import stats
 
@@ -285,7 +286,7 @@ def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not():
 def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided():
     share = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/solved"}
     texts = {"share": share, "much": share | {"margin": 0.3}, "mean": share | {"metric": "test/accuracy"}}
-    entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
+    entries = {name: entry(text) for name, text in texts.items()}
     table = evidence.claims(study(20, 20, claims=entries)).set_index("name")
     low, high = solved_interval(pair(19, 0, 20), 0.05 / 3)
     assert (table.loc["share", "low"], table.loc["share", "high"]) == pytest.approx((low, high)) and low > 0.3

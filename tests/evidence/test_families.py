@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from claimed_studies import entry
 from fake_studies import study_of
 from simulate import error, paired_intervals, weights_of, with_scores
 
@@ -19,10 +20,6 @@ CASES: dict[str, dict[str, list[Any]]] = {  # by the factor whose last level has
 }
 CLAIM = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}
 WRITTEN = "2025-01-02T00:00:00+00:00"
-
-
-def claimed(registered: bool) -> dict[str, Any]:
-    return {"a": {"claim": CLAIM, "written": WRITTEN, "registered": registered, "earlier": []}}
 
 
 def typed(claims: dict[str, Any]) -> dict[str, ClaimEntry]:
@@ -40,7 +37,7 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(real):
     low, high = paired_intervals(drawn @ weights, 0.05 / weights.shape[1])
     wrong = ((low > 0) | (high < 0))[:, np.abs(truth @ weights) < 1e-9]
     assert 0.02 < wrong.any(1).mean() <= 0.05 + error(0.05, studies)
-    for i, claims in enumerate(({}, claimed(False))):
+    for i, claims in enumerate(({}, {"a": entry(CLAIM, False)})):
         family = evidence.effects(with_scores(study, drawn[i], claims=typed(claims))).query("family")
         expected = np.where(high[i] < 0, "better", np.where(low[i] > 0, "worse", "undecided"))
         assert list(family["verdict"]) == list(expected)
@@ -49,7 +46,7 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(real):
 def test_effects_are_the_same_to_the_last_column_whatever_is_claimed():
     study, rng = study_of(GRID, range(5)), np.random.default_rng(0)
     drawn = rng.normal(size=(5, len(study.manifest.cells)))
-    before, after = typed(claimed(True)), typed(claimed(False))
+    before, after = typed({"a": entry(CLAIM, True)}), typed({"a": entry(CLAIM, False)})
     asked: list[dict[str, Any]] = [{}, {"claims": after}, {"claims": before}]
     first, *same, last = [evidence.effects(with_scores(study, drawn, **more)) for more in asked]
     for other in same:
@@ -62,10 +59,10 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed():
 @pytest.mark.parametrize(
     ("claims", "more", "untested"),
     [
-        (claimed(True), {}, True),
-        (claimed(False), {}, False),
-        ({}, {"withdrawn": {"a": claimed(True)["a"] | {"withdrawn": WRITTEN, "seen": True}}}, True),
-        ({}, {"withdrawn": {"a": claimed(True)["a"] | {"withdrawn": WRITTEN, "seen": False}}}, False),
+        ({"a": entry(CLAIM, True)}, {}, True),
+        ({"a": entry(CLAIM, False)}, {}, False),
+        ({}, {"withdrawn": {"a": entry(CLAIM, True) | {"withdrawn": WRITTEN, "seen": True}}}, True),
+        ({}, {"withdrawn": {"a": entry(CLAIM, True) | {"withdrawn": WRITTEN, "seen": False}}}, False),
     ],
     ids=["claims", "post hoc", "taken back late", "taken back before"],
 )
@@ -101,7 +98,7 @@ def test_paired_differences_have_no_verdict_below_three_seeds(n, verdict):
 def test_two_seeds_judge_no_claim(n, verdict):
     """Nor that one side diverges more often, which many cells of two seeds would pass the exact test for."""
     sides = [{"ffn": "glu"}, {"ffn": ["mlp", "swiglu"]}]
-    entries = claimed(True) | {"often": claimed(True)["a"] | {"claim": {"diverges_more": sides}}}
+    entries = {"a": entry(CLAIM, True)} | {"often": entry(CLAIM, True) | {"claim": {"diverges_more": sides}}}
     lost = lambda levels, seed: "diverged" if levels["ffn"] == "glu" else "done"  # noqa: E731
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "glu"]}
     study = study_of(factors, range(n), shifted, lost, claims=entries)

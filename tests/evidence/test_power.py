@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from claimed_studies import entry
 from fake_studies import study_of
 from statsmodels.stats.power import TTestPower
 
@@ -47,8 +48,8 @@ SMALL = "fewer than 5 seeds cannot show that a difference is small"
 UNPAIRED = "fewer than 5 seeds give no verdict on unpaired differences"
 MARGIN = {"value": 0.01, "written": "2026-01-01", "registered": True}
 SIDES = [{"norm": "rms"}, {"norm": "ln"}]
-EQUAL = {"equal": {"claim": {"equivalent": SIDES, "margin": 0.01}, "written": "2026-01-01", "registered": True}}
-LOWER = {"lower": {"claim": {"less": SIDES}, "written": "2026-01-01", "registered": True}}
+EQUAL = {"equal": entry({"equivalent": SIDES, "margin": 0.01})}
+LOWER = {"lower": entry({"less": SIDES})}
 UNKNOWN = "smallest effect that 5 seeds find with 80 % power: known after 3 seeds"
 
 

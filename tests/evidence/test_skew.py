@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from claimed_studies import entry
 from fake_studies import study_of
 from scipy import stats
 
@@ -78,9 +79,7 @@ def test_a_result_in_all_seeds_is_decided_though_one_seed_is_far_away():
 
 def test_claims_are_decided_by_the_same_rule():
     claim = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
-    margin = claim | {"margin": 0.005}
-    texts = {"more": claim, "by_more": margin}
-    entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
+    entries = {"more": entry(claim), "by_more": entry(claim | {"margin": 0.005})}
     differences = np.append(np.linspace(0.010, 0.012, 15), 0.5)
     table = evidence.claims(study(differences, claims=entries)).set_index("name")
     assert list(table["verdict"]) == ["supported"] * 2
@@ -93,7 +92,7 @@ def test_the_median_of_skewed_differences_shows_nothing_to_be_small():
     differences = np.append(np.linspace(-0.001, 0.001, 15), 0.5)
     margin = {"value": 0.01, "written": "2026-01-01", "registered": True}
     small = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss", "margin": 0.01}
-    claims = {"small": {"claim": small, "written": "2026-01-01", "registered": True}}
+    claims = {"small": entry(small)}
     found = row(study(differences, margin=margin))
     assert -0.01 < found.low < found.high < 0.01
     assert found.verdict == "undecided"

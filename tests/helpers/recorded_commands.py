@@ -56,17 +56,13 @@ def as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def same(first: Any, second: Any) -> bool:
-    """Whether two values are written alike: 1, 1.0 and true are three values."""
-    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
-
-
 def differences(reference: Settings, settings: Settings) -> Settings:
-    """The settings that differ from those of the reference."""
+    """The settings that differ from those of the reference as JSON, in which 1, 1.0 and true are three values."""
     changed = {}
     for key in [*reference, *(key for key in settings if key not in reference)]:
         value = settings.get(key, ABSENT)
-        if key not in reference or not same(value, reference[key]):
+        is_same = key in reference and json.dumps(value, sort_keys=True) == json.dumps(reference[key], sort_keys=True)
+        if not is_same:
             changed[key] = value
     return changed
 

@@ -85,19 +85,6 @@ def test_losses_and_gradients_of_padded_logits_are_those_of_logits(plan, monkeyp
     assert model(**batch.inputs).shape[-1] == task.outputs, "evaluations read the vocabulary alone"
 
 
-@pytest.mark.slow  # two CPU-seconds
-def test_evaluation_is_not_compiled_again_for_padded_logits(plan, monkeypatch):
-    model, task = decoder(plan, monkeypatch)
-    inputs, seen = task.batch(0, 0, 4).inputs, []
-    model.compile(backend=lambda graph, _: seen.append(graph) or graph.forward)
-    for _ in range(2):
-        with torch.no_grad():
-            model(**inputs)
-        with padded_logits(model):
-            pass
-    assert len(seen) == 1
-
-
 def test_a_model_of_a_users_never_has_padded_logits(plan, monkeypatch):
     """It may compute with them."""
     model, task = decoder(plan, monkeypatch)
