@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pandas
 import pytest
-from committed_effects import committed_studies
-from independent_numbers import STUDIES, Rows
+from independent_numbers import RESULTS, STUDIES, Rows
 
 from ablate import evidence
+from ablate.runs.kept_tables import read_tables
 from ablate.runs.records import Sequential
 from ablate.runs.study import Study
 
@@ -42,7 +42,7 @@ CHANGED: dict[str, Callable[[Study], Study]] = {
 def computed(study: str, table: str) -> pandas.DataFrame:
     """A table of a committed study without the verdicts that were kept, changed as the words after its name say."""
     committed, _, change = study.partition(", ")
-    found = dataclasses.replace(committed_studies()[committed], verdicts={})
+    found = dataclasses.replace(read_tables(RESULTS / committed), verdicts={})
     if change:
         found = CHANGED[change](found)
     compute, label = TABLES[table]

@@ -149,8 +149,8 @@ def test_the_interval_follows_the_level_of_its_row():
 
 
 def test_a_curve_that_is_flat_has_no_worth_that_is_a_huge_number():
-    for rng in range(10):
-        row = effect(study_at(law(-0.0005 * rng, -0.05, 0.004)))
+    for slope in (0.0, -0.0005, -0.002, -0.0045):
+        row = effect(study_at(law(slope, -0.05, 0.004)))
         assert math.isnan(row.worth) or (row.worth_high == math.inf or row.worth_low == -1)
         assert not re.search(r"\d{3,} %", evidence.worth_text(row))
 
