@@ -90,7 +90,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 def test_paired_differences_have_no_verdict_below_three_seeds(n, verdict):
     study = study_of({"ffn": ["mlp", "swiglu"]}, range(n), lambda v, s: shifted({"norm": "ln"} | v, s) + s)
     (row,) = evidence.effects(study).itertuples()
-    assert row.verdict == verdict and row.paired and np.isnan(row.p) == (n < 3)
+    assert row.verdict == verdict and row.paired and np.isnan(row.p) == np.isnan(row.smallest) == (n < 3)
     assert (row.note == "two seeds give no verdict, three are needed") == (n < 3)
 
 

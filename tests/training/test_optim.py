@@ -116,7 +116,6 @@ def test_each_matrix_of_a_stack_is_taken_by_itself(make, keys):
     stacked.all = nn.Parameter(values.clone())
     separate.all = nn.ParameterList(matrix.clone() for matrix in values)
     for model in (stacked, separate):
-        model.vector = nn.Parameter(torch.zeros(2))
         model.kernel = nn.Conv1d(2, 2, 3, bias=False)
     optimisers = [make(stacked, **keys), make(separate, **keys)]
     for step in range(3):
