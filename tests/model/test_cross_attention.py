@@ -16,12 +16,6 @@ def test_a_choice_of_its_own_stands_between_the_stacks_alone():
     assert all(block.cross_attention is None for block in model.encoder.blocks)  # type: ignore[union-attr]
 
 
-def test_a_recurrent_mixer_reads_a_source_and_says_so():
-    config = configuration({"model": "encoder_decoder", "attention": "mamba2", "cross_attention": "mha"})
-    notes = count(config, Blank(VOCAB, CONTEXT, "seq2seq")).notes
-    assert [note for note in notes if note.startswith("Mamba2: it reads a source from left to right")]
-
-
 def test_where_nothing_is_attended_to_across_a_plan_says_so():
     chosen, plain = (count(configuration(cell), Blank(VOCAB, CONTEXT)) for cell in ({"cross_attention": "mha"}, {}))
     assert chosen.unused == ("cross_attention",) and any("cross_attention=" in note for note in chosen.notes)

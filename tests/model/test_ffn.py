@@ -14,7 +14,7 @@ from tensors import some
 
 from ablate.config.components import bind
 from ablate.model.build import offered
-from ablate.model.ffn import GLU, none, width
+from ablate.model.ffn import GLU, width
 
 DIM = 6
 OFFERED = offered(some_shape(DIM))
@@ -80,10 +80,6 @@ def test_every_variant_has_a_formula():
     known = {"none", "moe", *(variant for variant, _, _ in UNGATED + GATED)}
     how = "add it to UNGATED or GATED in tests/model/test_ffn.py, with its activation as plain numbers"
     assert not (message := without_formula("ffn", known, how + ': ("{name}", {{}}, lambda a: …)')), message
-
-
-def test_none_is_no_network():
-    assert bind("ffn", component("ffn", "none"), OFFERED)() is none() is None  # type: ignore[func-returns-value]
 
 
 def test_an_approximation_of_another_name_is_refused():

@@ -18,9 +18,8 @@ class Part(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         x = self.matrix(x).relu()
-        if self.name == "linalg_solve_triangular":
-            return torch.linalg.solve_triangular(torch.eye(4).expand(len(x), 4, 4), x, upper=False)
-        return {"cumsum": lambda: x.cumsum(1), "fft_r2c": lambda: torch.fft.fft(x)}.get(self.name, lambda: x.sum(1))()
+        operators = {"cumsum": lambda: x.cumsum(1), "fft_r2c": lambda: torch.fft.fft(x), "sum": lambda: x.sum(1)}
+        return operators[self.name]()
 
 
 class Stating(Part):
@@ -40,7 +39,7 @@ def seen(*parts: nn.Module) -> Counter:
     return found
 
 
-@pytest.mark.parametrize("name", ["cumsum", "linalg_solve_triangular", "fft_r2c"])
+@pytest.mark.parametrize("name", ["cumsum", "fft_r2c"])
 def test_operators_that_nobody_counts_are_named_unless_their_part_states_them(name):
     """Products, and what takes a step for each number, are not."""
     (note,) = seen(Part(name), Part(name), Part("sum")).notes

@@ -125,7 +125,6 @@ def test_layers_of_other_kinds_stand_between():
     ("config", "message"),
     [
         (layered(("linear", None), ("gqa", "identity"), ("gqa", "identity")), "LinearAttention hands on none"),
-        (layered(("gqa", None), ("gqa", "identity"), ("gqa", "identity")), "GQA hands on none"),
         (layered(("gqa", "identity"), ("linear", None), ("linear", None)), "no later one.*for a later layer"),
         (chosen("identity", layers=1), r"no later one.*model\.layers=2"),
     ],
