@@ -126,7 +126,7 @@ def picture_table(states_of_runs: Iterable[Poll]) -> None:
     """Write docs/live.svg once two runs have ended and two are under way."""
     for runs, above in states_of_runs:
         running = runs.by_state().get("running", [])
-        if runs.ended() >= 2 and len(running) >= 2 and all(run.pace.step >= 150 for run in running):
+        if runs.ended() >= 2 and len(running) >= 2 and all(run.step >= 150 for run in running):
             console = Console(width=SIZE[0], record=True, file=io.StringIO(), force_terminal=True)
             console.print(page(runs, above, *SIZE))
             console.save_svg(str(DOCS / "live.svg"), title=f"ablate -m {' '.join(WORDS[:2])}")

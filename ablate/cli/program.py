@@ -12,7 +12,7 @@ from ablate.formatting import counted
 from ablate.formatting.streams import echo
 from ablate.planning.program import plan_program
 from ablate.planning.runs import Plan
-from ablate.program.checks import ignored, steps_reached
+from ablate.program.checks import ignored
 
 if TYPE_CHECKING:
     from ablate.cli.sweep import Terminal
@@ -69,8 +69,9 @@ def carry_out(plan: Plan, terminal: "Terminal") -> Outcome:
         return Outcome(code, None, terminal.remarks)
     request = plan.study.request
     if request and "budget" in request.options:
-        steps = results.runs.dropna(subset="steps").groupby("label", sort=False)["steps"]
-        terminal.remark(steps_reached({str(label): of_cell.tolist() for label, of_cell in steps}))
+        steps = results.runs.dropna(subset="steps").groupby("label", sort=False)["steps"].agg(["min", "max"])
+        ranges = [f"{label} {row['min']:,.0f} to {row['max']:,.0f}" for label, row in steps.iterrows()]
+        terminal.remark(f"steps in the time given: {'; '.join(ranges) or 'unknown'}")
     if results.runs["status"].eq("done").all():  # else it was said when the runs were stopped
         for line in ignored(results):
             terminal.remark(line)

@@ -109,7 +109,7 @@ def states(rounds: list[Round]) -> list[dict[str, object]]:
         for run in one_round.runs:
             entry: dict[str, object] = {"study": one_round.manifest.study, "round": one_round.kind}
             entry |= {"path": run.run.path, "name": run.name, "state": run.state()}
-            entries.append(entry | {"step": run.pace.step, "steps": run.steps})
+            entries.append(entry | {"step": run.step, "steps": run.steps})
     return entries
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ablate.config.errors import Corrupt
-from ablate.data.documents import stamp
 from ablate.runs.files import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
@@ -62,7 +61,7 @@ class Corpus:
     names: dict[str, list[str]]  # split -> documents
     ends: dict[str, np.ndarray]  # split -> (documents,), one past the last token
     yardsticks: dict[str, float]
-    bytes_per_token: dict[str, float]  # split -> mean UTF-8 bytes per token; empty if tokenising loses text
+    bytes_per_token: dict[str, float]  # split -> mean UTF-8 bytes per token; empty if unknown
     tokenizer: str
     state: str  # what the tokenizer is besides its name, for decoding
     notes: list[str]  # what a user should know of how it was made
@@ -181,7 +180,7 @@ def open_corpus(folder: Path) -> Corpus | None:
             file = folder / name
             if file.stat().st_size != size:
                 return None
-            if size < CHECKED and file_digest(file, *stamp(file)) != sha256:
+            if size < CHECKED and file_digest(file) != sha256:
                 return None
         tokens = {}
         ends = {}
@@ -224,37 +223,17 @@ def write_index(work: Path, corpus: Corpus) -> None:
     """Write what a corpus has besides its tokens, and the sizes and digests of all files."""
     for split, ends in corpus.ends.items():
         np.save(work / f"{split}.ends.npy", ends)
-    files = {file.name: [file.stat().st_size, file_digest(file, *stamp(file))] for file in sorted(work.glob("*.*"))}
+    files = {file.name: [file.stat().st_size, file_digest(file)] for file in sorted(work.glob("*.*"))}
     facts = {name: value for name, value in vars(corpus).items() if name not in ("tokens", "ends")}
     dtype = corpus.tokens["train"].dtype.name if "train.bin" in files else None
     write_json(work / "index.json", {"corpus": facts, "dtype": dtype, "files": files})
 
 
-def facts_of(tokenizer: str, vocab: int, tokens: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
-    """What follows from token ids, for a Corpus; `sizes` are the bytes of the text of each split, {} if unknown."""
-    bytes_per_token = {}
-    notes = []
-    if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
-        share = (tokens["test"][:SCORED] == 0).mean()
-        notes = [f"{100 * share:.2g} % of the test words are not among the {vocab:,} of the vocabulary: they are <unk>"]
-    else:
-        for split in sizes:
-            if len(tokens[split]):
-                bytes_per_token[split] = sizes[split] / len(tokens[split])
-    return {
-        "tokenizer": tokenizer,
-        "vocab": vocab,
-        "tokens": tokens,
-        "yardsticks": yardsticks(tokens["train"], tokens["test"][:SCORED], vocab),
-        "bytes_per_token": bytes_per_token,
-        "notes": notes,
-    }
-
-
-def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
+def yardsticks(train: Any, test: Any, vocab: int) -> dict[str, float]:
     """Cross-entropy on test tokens, in nats per token, of uniform and unigram models of the train split.  Counts start
     at 1."""
     length = min(len(train), COUNTED)
+    test = test[:SCORED]
     if not length or not len(test):
         return {}
     counts = np.ones(vocab)

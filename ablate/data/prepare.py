@@ -5,16 +5,12 @@ Below 64 MB this is done in memory, and near-copies of a document are in one spl
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,21 +19,10 @@ import numpy as np
 
 from ablate.config.errors import one_line
 from ablate.config.extra import NotInstalled, extra
-from ablate.config.import_path import cores, program
+from ablate.config.import_path import cores
 from ablate.data import corpus as corpora
-from ablate.data.corpus import (
-    SPLITS,
-    Corpus,
-    cached,
-    facts_of,
-    folder_of,
-    locked,
-    open_corpus,
-    replaced,
-    unwritable,
-    write_index,
-)
-from ablate.data.documents import Document, Files, stamp
+from ablate.data.corpus import SPLITS, Corpus, cached, folder_of, locked, open_corpus, replaced, write_index, yardsticks
+from ablate.data.documents import Document, Files
 from ablate.data.rows import Rows
 from ablate.data.split import place, split_documents
 from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
@@ -70,7 +55,11 @@ def corpus_of(source: Source, tokenizer: str, vocab_size: int | None) -> Corpus:
         raise corpora.Unprepared
     with locked(folder):
         if open_corpus(folder) is None:
-            prepare_in_process(folder, source, tokenizer, size)
+            print(f"ablate: {source.title}: preparing the text, once, in {folder.parent}", file=sys.stderr, flush=True)
+            try:
+                prepare(folder, source, tokenizer, size)
+            except Exception as error:
+                raise explained(error) from None
     corpus = open_corpus(folder)
     assert corpus
     return corpus
@@ -106,11 +95,18 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
     if tokenizer == "bpe":
         # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
         fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
-    facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
-    if len(source.splits) > 1:
-        facts["notes"].insert(0, GIVEN)
-    names = {split: [document.name for document in documents[split]] for split in SPLITS}
-    return Corpus(fingerprint=fingerprint, names=names, ends=ends, state=state, **facts)
+    return Corpus(
+        fingerprint=fingerprint,
+        vocab=encoder.vocab,
+        tokens=tokens,
+        names={split: [document.name for document in documents[split]] for split in SPLITS},
+        ends=ends,
+        yardsticks=yardsticks(tokens["train"], tokens["test"], encoder.vocab),
+        bytes_per_token={split: sizes[split] / max(1, len(tokens[split])) for split in SPLITS},
+        tokenizer=tokenizer,
+        state=state,
+        notes=[GIVEN] if len(source.splits) > 1 else [],
+    )
 
 
 def fingerprint_of(documents: dict[str, list[Document]], settings: str) -> str:
@@ -124,45 +120,12 @@ def fingerprint_of(documents: dict[str, list[Document]], settings: str) -> str:
     return content.hexdigest()[:32]
 
 
-def prepare_in_process(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
-    """Prepare a corpus in a process of its own.  Raises ValueError."""
-    print(f"ablate: {source.title}: preparing the text, once, in {folder.parent}", file=sys.stderr, flush=True)
-    order = json.dumps([str(folder), type(source).__name__, dataclasses.asdict(source), tokenizer, size])
-    command = [*program("ablate.data.prepare"), order]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
-        assert process.stdout
-        message = process.stdout.read().strip()
-    if process.returncode:
-        raise ValueError(message or f"the process that prepared {source.words} was killed; try again")
-
-
-def main() -> None:
-    """The process that prepares a corpus; it ends when its standard input does, which its parent holds."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    folder, kind, settings, tokenizer, size = json.loads(sys.argv[-1])
-    source = Files(**settings) if kind == "Files" else Rows(**settings)
-    try:
-        prepare(Path(folder), source, tokenizer, size)
-    except Exception as error:
-        print(explain(error, Path(folder)))
-        sys.exit(3)
-
-
-def end_with_parent() -> None:
-    """Kill this process and those that it started when its parent is gone."""
-    os.read(0, 1)
-    os.killpg(0, signal.SIGKILL)
-
-
-def explain(error: BaseException, folder: Path) -> str:
-    """The line for an error, which `datasets` may have wrapped in its own."""
-    if isinstance(error, OSError):
-        return str(unwritable(folder, error))
-    if type(error) in (ValueError, NotInstalled):
-        return str(error)
+def explained(error: BaseException) -> Exception:
+    """The error that `datasets` may have wrapped in its own."""
+    if isinstance(error, OSError | NotInstalled) or type(error) is ValueError:
+        return error
     cause = error.__cause__ or error.__context__
-    return explain(cause, folder) if cause else f"the corpus cannot be prepared ({one_line(error)[:200]})"
+    return explained(cause) if cause else ValueError(f"the corpus cannot be prepared ({one_line(error)[:200]})")
 
 
 def prepare(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
@@ -247,14 +210,17 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) 
         if not lengths[split]:
             raise ValueError(f"the text has too few documents: none for {split}; cut them into more")
     tokens = {split: np.memmap(files[split], encoder.dtype, "r") for split in SPLITS}
-    digests = [file_digest(files[split], *stamp(files[split])) for split in SPLITS]
-    facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
-    facts["notes"].insert(0, note)
+    digests = [file_digest(files[split]) for split in SPLITS]
     corpus = Corpus(
         fingerprint=digest(json.dumps([LARGE_FORMAT, encoder.vocab, encoder.dtype.name, digests]).encode())[:32],
+        vocab=encoder.vocab,
+        tokens=tokens,
         names=names,
         ends={split: np.cumsum(lengths[split]) for split in SPLITS},
+        yardsticks=yardsticks(tokens["train"], tokens["test"], encoder.vocab),
+        bytes_per_token={split: sizes[split] / len(tokens[split]) for split in SPLITS},
+        tokenizer=tokenizer,
         state=state,
-        **facts,
+        notes=[note],
     )
     write_index(work, corpus)

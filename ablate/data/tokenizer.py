@@ -1,10 +1,9 @@
-"""Tokenisation: bytes, characters, byte-level byte-pair encoding, words, or a tokenizer made elsewhere."""
+"""Tokenisation: bytes, characters, byte-level byte-pair encoding, or a tokenizer made elsewhere."""
 
 import itertools
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,24 @@ from ablate.config.ranges import at_least
 from ablate.formatting import instead, listed
 
 SEPARATOR = "\0"  # ends each document if there are several
-SIZES = {"bpe": 1024, "word": 8192}  # default vocabulary sizes
-LEAST = {"bpe": 257, "word": 3}  # the bytes and the end of a text; <unk>, the end of a text and a word
-LEARNED = ("byte", "char", "bpe", "word")
+SIZE = 1024  # ids of bpe unless data.vocab_size says otherwise
+LEAST = 257  # the bytes and the end of a text
+LEARNED = ("byte", "char", "bpe")
 PUBLISHED = ("gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base")  # of tiktoken
 ENDS = (SEPARATOR, "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # of a document
 CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
-UNKNOWN = "<unk>"  # replaces words outside the vocabulary; cannot occur as a word itself
-WORD = re.compile(r"\w+|\n|[^\w\s]")
 
 
 def check_size(tokenizer: str, vocab_size: int | None) -> int | None:
-    """The vocabulary size to train, None if nothing is trained.  Raises ValueError for invalid combinations."""
+    """The vocabulary size to learn, None if it is not chosen.  Raises ValueError for invalid combinations."""
     if tokenizer not in (*LEARNED, *PUBLISHED) and not tokenizer.endswith(".json"):
         hint = instead(tokenizer, [*LEARNED, *PUBLISHED])
         raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; {hint} (or name a tokenizer.json)")
-    if tokenizer not in SIZES:
-        if vocab_size is not None:
-            where = f"is for data.tokenizer=bpe or word, not {tokenizer}"
-            raise ValueError(f"data.vocab_size={vocab_size} {where}; leave it null")
-        return None
-    if vocab_size is None:
-        return SIZES[tokenizer]
-    return at_least("data.vocab_size", vocab_size, LEAST[tokenizer])
+    if tokenizer == "bpe":
+        return SIZE if vocab_size is None else at_least("data.vocab_size", vocab_size, LEAST)
+    if vocab_size is not None:
+        raise ValueError(f"data.vocab_size={vocab_size} is for data.tokenizer=bpe, not {tokenizer}; leave it null")
+    return None
 
 
 def units(name: str, text: bytes, tokenizer: str, end: str = "") -> Any:
@@ -53,14 +47,11 @@ def units(name: str, text: bytes, tokenizer: str, end: str = "") -> Any:
 
 
 def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: Iterable[str] = ()) -> str:
-    """What a tokenizer is besides its name: the alphabet of all texts, the words of the train
-    split by id as JSON, a tokenizer trained on the train split as JSON, the content of a tokenizer.json."""
+    """What a tokenizer is besides its name: the alphabet of all texts, a tokenizer trained on the train split as JSON,
+    the content of a tokenizer.json."""
     if tokenizer == "char":
         alphabets = [np.unique(code_points(text)) for text in itertools.chain(train, others)]
         return "".join(map(chr, np.unique(np.concatenate(alphabets)).tolist()))
-    if tokenizer == "word":
-        assert vocab_size
-        return json.dumps(vocabulary(train, vocab_size, SEPARATOR))
     if tokenizer == "bpe":
         assert vocab_size
         library = train_bpe(train, vocab_size)
@@ -96,20 +87,6 @@ class Characters:
         return np.searchsorted(self.points, code_points(text)).astype(np.uint32)
 
 
-class Words:
-    """Words by their places in a vocabulary; 0 is `UNKNOWN`."""
-
-    dtype = np.dtype(np.uint32)
-
-    def __init__(self, words: list[str]):
-        self.ids = {word: i for i, word in enumerate(words)}
-        self.vocab = len(words)
-
-    def encode(self, text: str) -> np.ndarray:
-        """The ids (N,) of a text."""
-        return np.fromiter((self.ids.get(word, 0) for word in words_of(text)), np.uint32)
-
-
 class Subwords:
     """A tokenizer of a library, given `CHUNK` characters at a time; the id `end` stands for `SEPARATOR`."""
 
@@ -129,14 +106,12 @@ class Subwords:
         return np.concatenate(ids)
 
 
-def codec(tokenizer: str, state: str) -> Bytes | Characters | Words | Subwords:
+def codec(tokenizer: str, state: str) -> Bytes | Characters | Subwords:
     """A tokenizer from its name and what it learned.  Raises ValueError if its library or its file is missing."""
     if tokenizer == "byte":
         return Bytes()
     if tokenizer == "char":
         return Characters(state)
-    if tokenizer == "word":
-        return Words(json.loads(state))
     if tokenizer in PUBLISHED:
         encoding = published(tokenizer)
         return Subwords(encoding.n_vocab, encoding.encode_ordinary, encoding.eot_token)
@@ -199,16 +174,3 @@ def chunks(text: str, size: int) -> list[str]:
     """Split text into pieces of more than `size` characters, before white space that follows another character.  Merges
     never cross word boundaries, so the pieces give the same tokens as the whole."""
     return re.findall(rf"(?s).{{{size},}}?\S(?=[ \n])|.+", text)
-
-
-def words_of(text: str) -> Iterator[str]:
-    """The words of a text: runs of letters, digits and underscores; other characters except spaces are single words.
-    Case matters.  Line ends are words; spaces and tabs are not, so that decoding cannot restore them."""
-    return (match.group() for match in WORD.finditer(text))
-
-
-def vocabulary(texts: Iterable[str], size: int, end: str) -> list[str]:
-    """At most `size` words in order of ids: `UNKNOWN`, `end`, then by frequency, ties in alphabetical order."""
-    counts = Counter(word for text in texts for word in words_of(text))
-    del counts[end]
-    return [UNKNOWN, end, *sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ablate.config.errors import one_line
 from ablate.config.ranges import at_least
-from ablate.data.corpus import Corpus, Shards, cached, facts_of, folder_of
+from ablate.data.corpus import Corpus, Shards, cached, folder_of, yardsticks
 from ablate.data.documents import find_files, stamp
 from ablate.data.language import LanguageModelling
 from ablate.runs.files import digest, file_digest
@@ -122,16 +122,19 @@ class TokenFiles:
         for split in files:
             for file, ids in zip(files[split], shards[split], strict=True):
                 self.check(file, ids)
-            digests.append([file_digest(file, *stamp(file)) for file in files[split]])
+            digests.append([file_digest(file) for file in files[split]])
         border = len(tokens["val"]) if files["val"] == files["test"] else 0
-        facts = facts_of("token", self.vocab_size, tokens, {})
-        facts["notes"] = [NOTE]
         return Corpus(
             fingerprint=digest(json.dumps([digests, border, self.vocab_size]).encode())[:32],
+            vocab=self.vocab_size,
+            tokens=tokens,
             names={"train": [], "val": ["document 0"], "test": ["document 0"]},
             ends={split: np.array([len(tokens[split])]) for split in tokens},
+            yardsticks=yardsticks(tokens["train"], tokens["test"], self.vocab_size),
+            bytes_per_token={},
+            tokenizer="token",
             state="",
-            **facts,
+            notes=[NOTE],
         )
 
     def check(self, file: Path, ids: np.ndarray) -> None:

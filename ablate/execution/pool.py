@@ -282,12 +282,12 @@ def refuse_results_that_show_nothing(orders: Sequence[Order], futures: Sequence[
         value = future.result().value if future.done() else None
         if value is not None:
             results[order.cell.label][order.seed] = value
-    sentence = seed_ignored(program.command, {label: [*of_cell.values()] for label, of_cell in results.items()})
-    if sentence:
-        raise StoppedEarly(f"{sentence}; the other runs were not started")
+    sentence = seed_ignored(program.command, results)
     sentences = [] if program.tree else values_ignored(reference, results)
     if sentences and len(sentences) == len(results) - 1:
-        raise StoppedEarly(f"{sentences[0]}; the other runs were not started")
+        sentence = sentence or sentences[0]
+    if sentence:
+        raise StoppedEarly(f"{sentence}; the other runs were not started")
 
 
 def kill_group(group: int) -> None:

@@ -17,11 +17,11 @@ from ablate.config.errors import Corrupt
 from ablate.config.import_path import SAFE
 from ablate.execution.pool import Order, how_it_died, kill_group, readable
 from ablate.execution.signals import raising_disk_full
-from ablate.formatting import duration
+from ablate.formatting import duration, first_of
 from ablate.formatting.streams import say
 from ablate.program.metric import NoMetric, Row, last_steps, read_metric, sources_of
 from ablate.program.order import FILES, LAST_LINE, OUTPUT, Program
-from ablate.program.revisions import changed_files, listed, use_tree
+from ablate.program.revisions import changed_files, use_tree
 from ablate.runs.files import no_link, set_aside
 from ablate.runs.folder import MetricsWriter, Run, now
 from ablate.runs.lock import LeaseLost
@@ -142,7 +142,7 @@ def execute_in_tree(program: Program, results: Path, output: Output, should_stop
         ending = execute(dataclasses.replace(program, folder=folder, environment=environment), output, should_stop)
         changed = changed_files(tree, program.tree.commit)
     if changed:
-        say(f"runs change files of {tree.name}: {listed(changed)}; they are put back once no run uses them")
+        say(f"runs change files of {tree.name}: {first_of(changed, SHOWN)}; they are put back once no run uses them")
     return ending
 
 

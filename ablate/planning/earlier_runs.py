@@ -17,7 +17,7 @@ from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.formatting import first_of
 from ablate.planning.study import NAMED, CheckedStudy
-from ablate.runs.folder import Run, noted, now, untested, why_without
+from ablate.runs.folder import Run, noted, now, untested
 from ablate.runs.key import settings
 from ablate.runs.manifest import read_manifest, readable, studies
 from ablate.runs.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
@@ -187,8 +187,7 @@ def to_test(study: CheckedStudy, manifest: Manifest, statuses: dict[str, str]) -
     if testable:
         notes.append(f"{len(testable)} of these runs are done; their weights are tested at new eval.lengths")
     if without:
-        why = why_without(without[0].result(), without[0].weights_file)
-        message = f"eval.lengths: {len(without)} of these runs have no weights to test (the first {why}); leave"
+        message = f"eval.lengths: {len(without)} of these runs have no weights to test (keep=none, or removed); leave"
         notes.append(f"{message} lengths out, or move such runs away to train them again: {without[0].folder}")
     return testable, notes
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ablate.config.errors import Problem
 from ablate.config.program_keys import CODE
+from ablate.formatting import first_of
 from ablate.program.revisions import (
     SHOWN,
     GitError,
@@ -12,7 +13,6 @@ from ablate.program.revisions import (
     find_revisions,
     hazards,
     ignored_paths,
-    listed,
     lock_of,
     repository_of,
     uncommitted,
@@ -46,7 +46,7 @@ def uncommitted_note(request: Request, results: Path) -> list[str]:
     if not changed:
         return []
     advice = "commit them" if request.is_chain else f"add . to {CODE}= to compare them"
-    return [f"uncommitted changes are in no revision: {listed(changed)}; {advice}"]
+    return [f"uncommitted changes are in no revision: {first_of(changed, SHOWN)}; {advice}"]
 
 
 def revision_notes(request: Request, results: Path) -> list[str]:
@@ -55,12 +55,12 @@ def revision_notes(request: Request, results: Path) -> list[str]:
     results = results.absolute()
     reference, *others = request.revisions.values()
     notes = []
-    lacking = [path for path in ignored_paths(repository, results) if path.rstrip("/") not in request.setup.links]
+    lacking = [path for path in ignored_paths(repository, results) if path not in request.setup.links]
     if "out" in request.fields:  # such a folder is what the program writes into without it
         lacking = [path for path in lacking if not Path(path).name.startswith("out")]
     if lacking:
-        text = f"files that git ignores are in no revision: {listed(lacking)}"
-        links = ",".join([*request.setup.links, *(path.rstrip("/") for path in lacking[:SHOWN])])
+        text = f"files that git ignores are in no revision: {first_of(lacking, SHOWN)}"
+        links = ",".join([*request.setup.links, *lacking[:SHOWN]])
         notes.append(f"{text}; does the program read them? Then write link={links}")
     for revision in request.revisions.values():
         notes += hazards(repository, revision, request.setup)

@@ -21,7 +21,7 @@ from ablate.planning.earlier_runs import Earlier
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
-from ablate.runs.key import run_keys, settings, torch_version
+from ablate.runs.key import run_key, settings, torch_version
 from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
@@ -209,11 +209,11 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
 
 def planned_runs(cells: Sequence[Cell], seeds: Sequence[int]) -> list[PlannedRun]:
     """The runs of cells with these seeds, seed by seed."""
-    keys = [run_keys(cell.planned_config, seeds, cell.task, cell.user_code) for cell in cells]
     runs = []
-    for place, seed in enumerate(seeds):
-        for cell, keys_of_cell in zip(cells, keys, strict=True):
-            runs.append(PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{keys_of_cell[place]}"))
+    for seed in seeds:
+        for cell in cells:
+            key = run_key(cell.planned_config, seed, cell.task, cell.user_code)
+            runs.append(PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{key}"))
     return runs
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,16 @@ LITERAL_SEED = re.compile(
     r"^.*\b(manual_seed|random\.seed|set_seed|seed_everything|default_rng)\(\s*\d+\b[^)]*\).*$", re.M
 )
 
+Results = Mapping[str, Mapping[int, float]]  # by the labels of configurations, and by seed
 
-def seed_ignored(program: str, values: Mapping[str, Sequence[float]]) -> str:
-    """That each configuration has the same result with all its seeds, given results by configuration; empty if not, or
-    if this could be chance: two equal results of one configuration."""
-    repeated = [of_cell for of_cell in values.values() if len(of_cell) > 1]
-    if any(len(set(of_cell)) > 1 for of_cell in repeated):
+
+def seed_ignored(program: str, results: Results) -> str:
+    """That each configuration has the same result with all its seeds; empty if not, or if this could be chance: two
+    equal results of one configuration."""
+    repeated = [by_seed for by_seed in results.values() if len(by_seed) > 1]
+    if any(len({*by_seed.values()}) > 1 for by_seed in repeated):
         return ""
-    if len(repeated) < 2 and not any(len(of_cell) > 2 for of_cell in repeated):
+    if len(repeated) < 2 and not any(len(by_seed) > 2 for by_seed in repeated):
         return ""
     text = "each configuration gave the same result with all its seeds, so the program seems to ignore {seed}"
     line = literal_seed(program)
@@ -43,51 +45,33 @@ def literal_seed(program: str) -> str:
     return ""
 
 
-def steps_reached(steps: Mapping[str, Sequence[float]]) -> str:
-    """The steps that the runs of each configuration reached in their time, given by configuration."""
-    parts = []
-    for label, of_cell in steps.items():
-        parts.append(f"{label} {min(of_cell):,.0f} to {max(of_cell):,.0f}")
-    return f"steps in the time given: {'; '.join(parts)}" if parts else ""
-
-
-def values_ignored(reference: str, results: Mapping[str, Mapping[int, float]]) -> list[str]:
-    """A sentence on each configuration with the same results as the reference at every seed, of two seeds or more;
-    results are by the labels of configurations and by seed."""
+def values_ignored(reference: str, results: Results) -> list[str]:
+    """A sentence on each configuration with the same results as the reference at every seed, of two seeds or more."""
     lines = []
     for label, by_seed in results.items():
         seeds = by_seed.keys() & results.get(reference, {}).keys()
-        if label == reference or len(seeds) < 2:
+        if label == reference or len(seeds) < 2 or any(by_seed[seed] != results[reference][seed] for seed in seeds):
             continue
-        if all(by_seed[seed] == results[reference][seed] for seed in seeds):
-            same = f"{label} and {reference} gave the same results with every seed"
-            why = "the program ignores what differs between them, or it makes no difference"
-            lines.append(f"{same}: {why}{flag_hint(label, reference)}")
+        name, _, value = label.partition("=")
+        line = f"{label} and {reference} gave the same results with every seed"
+        line += ": the program ignores what differs between them, or it makes no difference"
+        if value.lower() in ("true", "false"):
+            line += f"; argparse's type=bool takes every text for true, {{{name}?--{name}}} passes a flag"
+        lines.append(line)
     return lines
-
-
-def flag_hint(label: str, reference: str) -> str:
-    """How to pass a flag, where two configurations are one setting's true and false; else empty."""
-    name, _, value = label.partition("=")
-    reference_value = reference.partition("=")[2]
-    if {value.lower(), reference_value.lower()} != {"true", "false"}:
-        return ""
-    return f"; argparse's type=bool takes every text for true, {{{name}?--{name}}} passes a flag"
 
 
 def ignored(study: Study) -> list[str]:
     """What the results of a study show to be ignored by its program: the seed, or values."""
     done = study.runs[study.runs["status"] == "done"]
-    results: dict[str, dict[int, float]] = {}
     if study.manifest.endpoint not in done:
         return []
+    results: dict[str, dict[int, float]] = {cell.label: {} for cell in study.manifest.cells}
     for label, seed, value in zip(done["label"], done["seed"], done[study.manifest.endpoint], strict=True):
-        results.setdefault(label, {})[seed] = value
-    seed = seed_ignored(str(study.manifest.program), {label: [*of_cell.values()] for label, of_cell in results.items()})
-    if seed:
-        return [seed]
+        results[label][seed] = value
+    seed = seed_ignored(str(study.manifest.program), results)
     reference = next(cell.label for cell in study.manifest.cells if cell.reference)
-    return values_ignored(reference, results)
+    return [seed] if seed else values_ignored(reference, results)
 
 
 def shows_nothing(study: Study) -> bool:
@@ -98,7 +82,6 @@ def shows_nothing(study: Study) -> bool:
 
 def fails_alike(study: Study) -> bool:
     """Whether no run of a program has a result, and two or more failed, all in the same way."""
-    if not study.runs["status"].isin(["failed", "missing"]).all():
-        return False
-    errors = study.runs.loc[study.runs["status"] == "failed", "error"]
-    return len(errors) > 1 and len({str(error).partition(LAST_LINE)[0] for error in errors}) == 1
+    failed = study.runs[study.runs["status"] == "failed"]
+    errors = {str(error).partition(LAST_LINE)[0] for error in failed["error"]}
+    return study.runs["status"].isin(["failed", "missing"]).all() and len(failed) > 1 and len(errors) == 1

@@ -65,25 +65,24 @@ def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[S
     rows = [numbers_in(row) for row in read_log(output + "\n").rows]
     for source in sources:
         rows += source.rows
-    names = dict.fromkeys(name for row in rows for name in row if name not in EACH_STEP)
+    names = [name for row in rows for name in row if name not in EACH_STEP]
     if not names:
         text = output[-LAST_CHARACTERS:]
-        names = dict.fromkeys(match[1] for match in ASSIGNED.finditer(text))
-        for match in PAIR.finditer(text):
-            if words_of(match[1])[-1] in LOWER | HIGHER:
-                names[match[1]] = None
-    raise NoMetric(f"it printed no {metric}, and wrote none into its folder{what_it_has(metric, [*names])}")
+        names = [match[1] for match in ASSIGNED.finditer(text)]
+        names += [match[1] for match in PAIR.finditer(text) if words_of(match[1])[-1] in LOWER | HIGHER]
+    raise NoMetric(f"it printed no {metric}, and wrote none into its folder{what_it_has(metric, names)}")
 
 
 def what_it_has(metric: str, names: list[str]) -> str:
     """The names of the numbers that a run has in place of a metric, and the nearest one; empty without any."""
     if not names:
         return ""
-    text = f"; it has {first_of(names, MOST_NAMES)}"
+    names = list(dict.fromkeys(names))
     same_end = [name for name in names if words_in_name(name)[-1:] == words_in_name(metric)[-1:]]
     evaluated = [name for name in same_end if not name.startswith("train")]
     near = [*evaluated, *same_end, *difflib.get_close_matches(metric, names)]
-    return f"{text}; did you mean metric={shlex.quote(near[0])}?" if near else text
+    hint = f"; did you mean metric={shlex.quote(near[0])}?" if near else ""
+    return f"; it has {first_of(names, MOST_NAMES)}{hint}"
 
 
 def rows_of_output(output: str, metric: str) -> list[Row]:
@@ -94,16 +93,11 @@ def rows_of_output(output: str, metric: str) -> list[Row]:
     if any(metric in row for row in rows):
         return rows
     name = r"[\s_/]+".join(re.escape(word) for word in words_in_name(metric))
-    assigned = rf"(?:([^\s,;:|=(\[\])]+)[ \t]+)?(?<![\w/.]){name}\s*[:=]\s*{VALUE}"
-    values = []
-    for match in re.finditer(assigned, output):
-        word_before = match[1] or ""
-        if not word_before[:1].isalpha():
-            values.append(float(match[2]))
+    assigned = re.finditer(rf"(?:([^\s,;:|=(\[\])]+)[ \t]+)?(?<![\w/.]){name}\s*[:=]\s*{VALUE}", output)
+    values = [match[2] for match in assigned if not (match[1] or "")[:1].isalpha()]
     if not values:
-        spaced = rf"(?:^|[,;:|(\[])[ \t]*{name}[ \t]+{VALUE}"
-        values = [float(match[1]) for match in re.finditer(spaced, output, re.MULTILINE)]
-    return [{metric: value} for value in values]
+        values = re.findall(rf"(?:^|[,;:|(\[])[ \t]*{name}[ \t]+{VALUE}", output, re.MULTILINE)
+    return [{metric: float(value)} for value in values]
 
 
 def with_metric(row: Row, metric: str) -> Row:
@@ -159,15 +153,12 @@ def read_metric(sources: list[Source], metric: str, at: str, lower_is_better: bo
     for source in sources:
         logged = [row[metric] for row in source.rows if metric in row]
         finite = [value for value in logged if math.isfinite(value)]
-        if at == "best" and finite:
-            values[source.name] = min(finite) if lower_is_better else max(finite)
-        else:
-            values[source.name] = logged[-1]
-    first = next(iter(values.values()))
-    for name, value in values.items():
-        if not agree(first, value):
-            listed = "; ".join(f"{value:g} in {name}" for name, value in values.items())
-            raise NoMetric(f"{metric} is {listed}; say which by read='{metric}: {{value}}'")
+        best = min if lower_is_better else max
+        values[source.name] = best(finite) if at == "best" and finite else logged[-1]
+    first, *others = values.values()
+    if not all(agree(first, value) for value in others):
+        listed = "; ".join(f"{value:g} in {name}" for name, value in values.items())
+        raise NoMetric(f"{metric} is {listed}; say which by read='{metric}: {{value}}'")
     return first, sources[0].rows
 
 

@@ -9,7 +9,6 @@ git's hooks do not run here.
 
 import contextlib
 import dataclasses
-import difflib
 import fcntl
 import json
 import os
@@ -22,6 +21,7 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.typed_json import Record
+from ablate.formatting import first_of, instead
 from ablate.runs.files import digest, write_atomic
 from ablate.runs.lock import take
 
@@ -35,11 +35,9 @@ IDENTITY = {f"GIT_{who}_{what}": "ablate" for who in ("AUTHOR", "COMMITTER") for
 IDENTITY |= {"GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z"}
 SHOWN = 5  # files that a message names
 WAIT = 0.1  # seconds between two looks at a tree that another process may be making
-# As `git rev-parse --local-env-vars` lists them.
-OF_ONE_REPOSITORY = {"GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"}
-OF_ONE_REPOSITORY |= {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG"}
-OF_ONE_REPOSITORY |= {"GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS"}
-OF_ONE_REPOSITORY |= {"GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE"}
+# What hooks and aliases of git set.
+OF_ONE_REPOSITORY = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"}
+OF_ONE_REPOSITORY |= {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CONFIG_PARAMETERS"}
 
 
 class GitError(RuntimeError):
@@ -83,12 +81,10 @@ def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = N
     """The output of a git command without its last line break.  Raises GitError."""
     options = [f"core.hooksPath={os.devnull}", "advice.detachedHead=false", "color.ui=false", "log.showSignature=false"]
     command = ["git", *(word for option in options for word in ("-c", option)), *arguments]
-    # Variables such as GIT_DIR, which hooks and aliases set, would name another repository.
-    inherited = {name: value for name, value in os.environ.items() if name not in OF_ONE_REPOSITORY}
     ended = subprocess.run(
         command,
         cwd=folder,
-        env=inherited | dict(environment or {}),
+        env=without_repository() | dict(environment or {}),
         input=stdin,
         capture_output=True,
         text=True,
@@ -98,6 +94,11 @@ def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = N
         lines = ended.stderr.strip().splitlines() or ["git failed"]
         raise GitError(lines[-1].removeprefix("fatal: "))
     return ended.stdout.rstrip("\n")
+
+
+def without_repository() -> dict[str, str]:
+    """The environment without variables such as GIT_DIR, which would name another repository."""
+    return {name: value for name, value in os.environ.items() if name not in OF_ONE_REPOSITORY}
 
 
 def git_paths(folder: Path, command: str, *arguments: str) -> list[str]:
@@ -121,20 +122,15 @@ def find_revisions(
         try:
             revision = find_revision(name, repository, results)
         except GitError:
-            message = f"{name} is no revision of {repository}: no branch, tag or commit"
-            near = difflib.get_close_matches(name, branches_and_tags(repository), 1)
-            problems.append(Problem("code", f"{message}; did you mean {near[0]}?" if near else message))
+            known = git(repository, "for-each-ref", "--format=%(refname:short)").splitlines()
+            message = f"{name} is no revision of {repository}: no branch, tag or commit; {instead(name, known)}"
+            problems.append(Problem("code", message))
             continue
         for earlier in revisions[-1:] if are_chain else revisions:
             if earlier.tree == revision.tree:
                 problems.append(Problem("code", f"{name} and {earlier.name} have the same files; leave one out"))
         revisions.append(revision)
     return revisions, problems
-
-
-def branches_and_tags(repository: Path) -> list[str]:
-    """The names of a repository's branches and tags."""
-    return git(repository, "for-each-ref", "--format=%(refname:short)").splitlines()
 
 
 def find_revision(name: str, repository: Path, results: Path) -> Revision:
@@ -180,17 +176,14 @@ def pathspec_without_results(repository: Path, results: Path) -> list[str]:
 
 def uncommitted(repository: Path, results: Path) -> list[str]:
     """Changed and new files of the working tree, which no revision but `.` has."""
-    places = [".", *pathspec_without_results(repository, results)]
-    changed = git_paths(repository, "diff", "--name-only", "HEAD", "--", *places)
-    new = git_paths(repository, "ls-files", "--others", "--exclude-standard", "--directory", "--", *places)
-    return [*changed, *new]
+    paths = [*git_paths(repository, "diff", "--name-only", "HEAD"), *untracked(repository)]
+    return [path for path in paths if not (repository / path).resolve().is_relative_to(results.resolve())]
 
 
 def ignored_paths(repository: Path, results: Path) -> list[str]:
     """Files and folders of the working tree that git ignores, which no tree has; without caches and environments."""
-    options = ["--others", "--ignored", "--exclude-standard", "--directory"]
-    paths = git_paths(repository, "ls-files", *options, "--", ".", *pathspec_without_results(repository, results))
-    return [path for path in paths if not is_cache(path) and (repository / path).resolve() != results.resolve()]
+    paths = [path for path in ignored(repository) if not is_cache(path)]
+    return [path for path in paths if not (repository / path).resolve().is_relative_to(results.resolve())]
 
 
 def is_cache(path: str) -> bool:
@@ -225,28 +218,16 @@ def hazards(repository: Path, revision: Revision, setup: Setup) -> list[str]:
                 links.append(path)
     notes = []
     if links:
-        notes.append(f"{listed(links)} of {revision.name} lead out of the tree, to files that all revisions share")
+        notes.append(f"{first_of(links, SHOWN)} of {revision.name} lead out of the tree, to files that revisions share")
     if submodules and not setup.submodules:
-        notes.append(f"{listed(submodules)} of {revision.name} are submodules and will be empty; write submodules=true")
-    pointers = pointers_of(repository, revision)
-    if pointers and shutil.which("git-lfs") is None:
-        notes.append(f"{listed(pointers)} of {revision.name} will be pointers of Git LFS, which is not installed")
-    return notes
-
-
-def pointers_of(repository: Path, revision: Revision) -> list[str]:
-    """The files of a revision that are pointers of Git LFS."""
-    try:
+        text = f"{first_of(submodules, SHOWN)} of {revision.name} are submodules and will be empty"
+        notes.append(f"{text}; write submodules=true")
+    with contextlib.suppress(GitError):  # there are no pointers
         lines = git_paths(repository, "grep", "--name-only", f"^{LFS_POINTER}", revision.commit)
-    except GitError:  # there are none
-        return []
-    return [line.partition(":")[2] for line in lines]
-
-
-def listed(paths: Sequence[str]) -> str:
-    """The first of these paths, and how many more there are."""
-    text = ", ".join(paths[:SHOWN])
-    return f"{text} and {len(paths) - SHOWN} more" if len(paths) > SHOWN else text
+        if shutil.which("git-lfs") is None:
+            pointers = first_of([line.partition(":")[2] for line in lines], SHOWN)
+            notes.append(f"{pointers} of {revision.name} will be pointers of Git LFS, which is not installed")
+    return notes
 
 
 @contextlib.contextmanager
@@ -364,7 +345,7 @@ def set_up(repository: Path, tree: Path, setup: Setup) -> None:
         ended = subprocess.run(
             ["/bin/sh", "-c", setup.command],
             cwd=tree,
-            env={name: value for name, value in os.environ.items() if name not in OF_ONE_REPOSITORY},
+            env=without_repository(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -406,6 +387,5 @@ def changed_files(folder: Path, commit: str) -> list[str]:
     """Files of a tree that runs have changed or left there, but for caches and what git ignores."""
     state = state_of(folder)
     changed = git_paths(folder, "diff", "--name-only", commit)
-    by_setup = [path for path in changed if f" b/{path}\n" in state["changes"]]
     left = [path for path in untracked(folder) if path not in state["files"] and not is_cache(path)]
-    return [path for path in [*changed, *left] if path not in by_setup]
+    return [path for path in [*changed, *left] if f" b/{path}\n" not in state["changes"]]  # those of setup

@@ -99,11 +99,3 @@ def field_problems(word: str, key: str) -> list[Problem]:
         elif match[3] == ARGUMENTS and (key != "command" or word != f"{{{ARGUMENTS}}}"):
             problems.append(Problem(key, f"{{{ARGUMENTS}}} is a word of its own in the command, not a part of {word}"))
     return problems
-
-
-def switch_problem(name: str, values: list[str]) -> str:
-    """What is wrong with the values of a field such as {causal?--causal}; empty if nothing is."""
-    for value in values:
-        if value.lower() not in (*TRUE, *FALSE):
-            return f"{{{name}?...}} is a switch, so its values are true or false, not {value}"
-    return ""

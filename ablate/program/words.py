@@ -16,13 +16,14 @@ from ablate.program.revisions import Revision, Setup, Tree
 from ablate.program.secrets import secret_problems
 from ablate.program.template import (
     ARGUMENTS,
+    FALSE,
     FIELD,
     OF_A_RUN,
+    TRUE,
     Template,
     field_problems,
     fill_word,
     read_template,
-    switch_problem,
 )
 from ablate.runs.files import digest
 from ablate.runs.logs import lower_is_better
@@ -84,10 +85,8 @@ class Request:
     def content(self) -> list[object]:
         """What all results depend on, besides values and files: the command, its environment, how a result is read."""
         options = {name: self.options.get(name) for name in ("metric", "at", "read", "timeout", "budget")}
-        if self.revisions:
-            place = [self.repository, self.subfolder, repr(self.setup)]
-            return [self.template.words, self.environment, options, *place]
-        return [self.template.words, self.environment, options, os.getcwd()]
+        place = [self.repository, self.subfolder, repr(self.setup)] if self.revisions else [os.getcwd()]
+        return [self.template.words, self.environment, options, *place]
 
     @property
     def setup(self) -> Setup:
@@ -113,9 +112,8 @@ class Request:
         digests = {}
         for word in self.template.words:
             path = Path(word)
-            if self.revisions and not path.is_absolute():
-                continue
-            if not FIELD.search(word) and path.is_file() and path.stat().st_size <= LARGEST:
+            is_of_revision = self.revisions and not path.is_absolute()
+            if not is_of_revision and path.is_file() and path.stat().st_size <= LARGEST:
                 digests[word] = digest(path.read_bytes())
         return digests
 
@@ -133,6 +131,7 @@ class Request:
         arguments = {name: value for name, value in filled.items() if not name.startswith(ENVIRONMENT)}
         if CODE not in self.template.fields:  # it is the tree, and no argument
             arguments.pop(CODE, None)
+        options = self.options
         tree = None
         if self.revisions:
             commit = self.revisions[values[CODE]].commit
@@ -145,11 +144,11 @@ class Request:
             tree=tree,
             metric=self.metric,
             lower_is_better=bool(self.lower_is_better),
-            read=self.options.get("read", ""),
-            at=self.options.get("at", "last"),
-            timeout=read_time(self.options["timeout"]) if "timeout" in self.options else None,
-            is_budget="budget" in self.options,
-            parallel=int(self.options["parallel"]) if "parallel" in self.options else None,
+            read=options.get("read", ""),
+            at=options.get("at", "last"),
+            timeout=read_time(options.get("timeout", "")),
+            is_budget="budget" in options,
+            parallel=int(options["parallel"]) if "parallel" in options else None,
             numbers=self.numbers(values),
         )
 
@@ -180,11 +179,11 @@ def read_request(command: str, words: Sequence[str]) -> tuple[Request, list[Prob
             if key.startswith(ENVIRONMENT):
                 environment[key.removeprefix(ENVIRONMENT)] = f"{{{key}}}"
     problems += secret_problems(template.words, settings)
-    for key in [key for key in settings if key.startswith(ENVIRONMENT)]:
-        if any(FIELD.search(value) for value in settings[key]):  # env.SEED={seed}
-            values = settings.pop(key)
+    for key, values in list(settings.items()):
+        if key.startswith(ENVIRONMENT) and FIELD.search(" ".join(values)):  # env.SEED={seed}
+            del settings[key]
             environment[key.removeprefix(ENVIRONMENT)] = values[0]
-            problems += [problem for value in values for problem in field_problems(value, key)]
+            problems += field_problems(values[0], key)
             if len(values) > 1:
                 problems.append(Problem(key, "has fields and several values; name a field, and write its values"))
     request = Request(template, environment, settings, options, of_study, launcher)
@@ -227,8 +226,7 @@ def use_problems(request: Request) -> list[Problem]:
         if name in request.options and CODE not in request.settings:
             problems.append(Problem(name, "is for revisions of git; write code=main,my-idea too, or leave it out"))
     is_zipped = any(word.startswith("zip=") for word in request.of_study)
-    known = {*request.settings, *OF_A_RUN, ARGUMENTS}
-    for name in sorted(fields - known):
+    for name in sorted(fields - {*request.settings, *OF_A_RUN, ARGUMENTS}):
         near = difflib.get_close_matches(name, request.settings, 1)
         hint = f"did you mean {{{near[0]}}}?" if near else f"write {name}=VALUE or {name}=ONE,OTHER"
         problems.append(Problem("command", f"has the field {{{name}}}, which has no value; {hint}"))
@@ -244,13 +242,11 @@ def use_problems(request: Request) -> list[Problem]:
             problems.append(Problem(name, f"is a column of every table of runs, so no setting that varies; {renamed}"))
         if len(set(values)) < len(values) and not is_zipped:
             problems.append(Problem(name, "has a value twice"))
-        if any(f"{{{name}?" in word for word in request.template.words):
-            wrong = switch_problem(name, values)
-            if wrong:
-                problems.append(Problem("command", wrong))
+        is_switch = any(f"{{{name}?" in word for word in request.template.words)
+        others = [value for value in values if value.lower() not in (*TRUE, *FALSE)]
+        if is_switch and others:
+            message = f"{{{name}?...}} is a switch, so its values are true or false, not {others[0]}"
+            problems.append(Problem("command", message))
     if "seed" not in fields:
-        message = (
-            "does not use {seed}, so that all its runs would be alike; pass it, as in --seed={seed} or env.SEED={seed}"
-        )
-        problems.append(Problem("command", message))
+        problems.append(Problem("command", "does not use {seed}: pass it, as in --seed={seed} or env.SEED={seed}"))
     return problems

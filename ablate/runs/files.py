@@ -120,8 +120,14 @@ def seal_of(value: dict[str, Any]) -> str:
     return digest(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
+def file_digest(file: Path) -> str:
+    """The digest of a file, cached until its time, size or inode changes."""
+    status = file.stat()
+    return digest_at(file, status.st_mtime_ns, status.st_size, status.st_ino)
+
+
 @functools.lru_cache(maxsize=100_000)
-def file_digest(file: Path, *stamp: int) -> str:
-    """The digest of a file, cached until one of the other arguments changes: its time, size or inode."""
+def digest_at(file: Path, *stamp: int) -> str:
+    """The digest of a file that had this stamp."""
     with open(file, "rb", opener=regular) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,52 +81,33 @@ def cell_id(name: str, config: Config, fingerprint: str) -> str:
 
 def run_key(config: Config, seed: int, fingerprint: str, user_code: UserCode | None = None) -> str:
     """`s<seed>-<hash>`: the name of a run's folder.  `user_code` is that of its cell."""
-    return run_keys(config, [seed], fingerprint, user_code)[0]
-
-
-def run_keys(config: Config, seeds: Sequence[int], fingerprint: str, user_code: UserCode | None = None) -> list[str]:
-    """The `run_key` of each seed of a cell."""
-    keys = []
-    for seed, parts in zip(seeds, provenances(config, seeds, fingerprint, user_code), strict=True):
-        digest = _digest([FORMAT, seed, {name: getattr(parts, name) for name in KEYED}])
-        keys.append(f"s{seed}-{digest[:16]}")
-    return keys
+    parts = provenance(config, seed, fingerprint, user_code)
+    digest = _digest([FORMAT, seed, {name: getattr(parts, name) for name in KEYED}])
+    return f"s{seed}-{digest[:16]}"
 
 
 def provenance(config: Config, seed: int, fingerprint: str, user_code: UserCode | None = None) -> Provenance:
     """Everything that a run's numbers depend on.  `source` and `definitions` are not part of the key."""
-    return provenances(config, [seed], fingerprint, user_code)[0]
-
-
-def provenances(
-    config: Config, seeds: Sequence[int], fingerprint: str, user_code: UserCode | None = None
-) -> list[Provenance]:
-    """The provenance of each seed's run of a cell."""
     import numpy
 
     code = code_of(config, user_code)
     keyed = settings(config)
-    source = renamed(config.data, class_name)
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
     for name in (class_name(config.embedding["_target_"]), *kernels_of(config)):
         versions |= library_versions(name)
     if user_code:
         versions |= user_code.versions
-    records = []
-    for seed in seeds:
-        halves = {half: seed if value is None else value for half, value in keyed["seed"].items() if half in HALVES}
-        record = Provenance(
-            format=FORMAT,
-            numbers=_digest(keyed | {"seed": keyed["seed"] | halves}),
-            versions=versions,
-            data=fingerprint,
-            source=source,
-            study=config.study if config.is_private else None,
-            code=code.content,
-            definitions=code.definitions,
-        )
-        records.append(record)
-    return records
+    halves = {half: seed if value is None else value for half, value in keyed["seed"].items() if half in HALVES}
+    return Provenance(
+        format=FORMAT,
+        numbers=_digest(keyed | {"seed": keyed["seed"] | halves}),
+        versions=versions,
+        data=fingerprint,
+        source=renamed(config.data, class_name),
+        study=config.study if config.is_private else None,
+        code=code.content,
+        definitions=code.definitions,
+    )
 
 
 def kernels_of(config: Config) -> list[str]:
@@ -212,14 +193,12 @@ def parts_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Each `_target_` in a configuration, or in a part of one, with its dotted path."""
     if isinstance(value, Config):
         value = value.as_json()
+    if isinstance(value, list):
+        value = dict(enumerate(value))
     if isinstance(value, dict):
-        items = list(value.items())
-    else:
-        items = list(enumerate(value)) if isinstance(value, list) else []
-    for key, item in items:
-        if key == "_target_":
-            yield path, str(item)
-        if isinstance(item, dict | list):
+        for key, item in value.items():
+            if key == "_target_":
+                yield path, str(item)
             yield from parts_of(item, f"{path}.{key}".lstrip("."))
 
 

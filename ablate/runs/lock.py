@@ -13,7 +13,6 @@ import functools
 import json
 import os
 import socket
-import subprocess
 import threading
 import time
 import uuid
@@ -181,7 +180,4 @@ def boot() -> str:
     """An identifier of this host's current boot; empty if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS
-        command = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return ""

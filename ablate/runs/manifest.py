@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,8 +37,9 @@ def readable(results: Path, study: str) -> Manifest | None:
 def manifest_in(file: Path) -> Manifest:
     """The manifest in a file, checked for consistency.  Raises FileNotFoundError and `Corrupt`."""
     manifest = read_record(Manifest, file)
-    for wrong in flaws(manifest):
-        raise Corrupt(f"{file} {wrong}")
+    problem = flaw(manifest)
+    if problem:
+        raise Corrupt(f"{file} {problem}")
     return manifest
 
 
@@ -150,42 +150,29 @@ def manifest_of(results: Path, study: str) -> Manifest:
         return read_manifest(results, study)
 
 
-def flaws(manifest: Manifest) -> Iterator[str]:
-    """What is wrong with the names and the cells of a manifest, each as the end of a sentence."""
-    for name in (manifest.study, manifest.confirms, manifest.tunes, manifest.exchange_of, manifest.exchange):
+def flaw(manifest: Manifest) -> str:
+    """What is wrong with the names in a manifest, and with what refers to them, as the end of a sentence; or empty."""
+    names = [manifest.study, manifest.confirms, manifest.tunes, manifest.exchange_of, manifest.exchange]
+    names += [cell.name for cell in manifest.cells]
+    for run in manifest.runs:
+        names += run.path.split("/")
+    for name in names:
         if name is not None and not is_name(name):
-            yield f"names the study {name!r}"
-    for entry in ("cells", "runs"):
-        if not getattr(manifest, entry):
-            yield f"has no {entry}"
-    for factor, levels in manifest.factors.items():
-        if not levels:
-            yield f"has no levels of its factor {factor}"
+            return f"has the name {name!r}, which can name no study and no folder of its results"
+    if not manifest.cells or not manifest.runs:
+        return "has no cells or no runs"
     for factor, level in manifest.reference.items():
         if level not in manifest.factors.get(factor, ()):
-            yield f"has the reference {factor}={level}, which is no level of its factors"
-    for task in manifest.tasks.values():
-        if not task.metrics or task.train_tokens == 0:
-            yield f"has no metrics or no train_tokens of its task {task.name}"
-    for cell in manifest.cells:
-        if not is_name(cell.name):
-            yield f"has a cell with the name {cell.name!r}, which can name no folder"
-        if cell.task not in manifest.tasks:
-            yield f"has no task of its cell {cell.label}"
-        if manifest.factors.keys() - cell.levels:
-            yield f"has no levels of its cell {cell.label}"
-        for size in (cell.params, cell.flops_per_token, cell.tokens_per_step):
-            if size is not None and not 0 <= size < math.inf:
-                yield f"has a cell {cell.label} with the size {size}"
+            return f"has the reference {factor}={level}, which is no level of its factors"
     cells = {cell.id for cell in manifest.cells}
     for run in manifest.runs:
-        parts = run.path.split("/")  # <cell>/<run>, which cannot lead elsewhere
-        if len(parts) != 2 or not all(map(is_name, parts)):
-            yield f"has a run whose path is {run.path!r}, no folder of its results"
-        if run.cell not in cells:
-            yield f"has a run of an unknown cell {run.cell}"
-        if not 0 <= run.seed < 2**63:
-            yield f"has the invalid seed {run.seed}"
+        if run.path.count("/") != 1 or run.cell not in cells or not 0 <= run.seed < 2**63:
+            return f"has a run {run.path} of no cell, or with no seed"
+    for cell in manifest.cells:
+        task = manifest.tasks.get(cell.task)
+        if task is None or not task.metrics or manifest.factors.keys() - cell.levels:
+            return f"has no task or no levels of its cell {cell.label}"
+    return ""
 
 
 def is_name(text: str) -> bool:

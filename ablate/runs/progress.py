@@ -1,6 +1,6 @@
 """Progress of studies, read from the files of their runs: the state of each run, the time left, and both in words.
 
-A run's configuration, FLOPs and number of steps may be unknown, as those of another program's runs are.
+A run's configuration and number of steps may be unknown, as those of another program's runs are.
 """
 
 import contextlib
@@ -10,13 +10,12 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.config.errors import Refused
 from ablate.config.files import regular
-from ablate.formatting import counted, duration, grouped, show
+from ablate.formatting import counted, duration, grouped, is_number, show
 from ablate.runs.folder import Result, Run, noted, stamp
 from ablate.runs.lock import Holder
 from ablate.runs.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
@@ -32,67 +31,19 @@ KINDS = ("tuning", "other numbers of steps", "study")  # of rounds, in order of 
 Seconds = dict[str, float]  # of training a whole run, by its cell
 
 
-@dataclass(frozen=True)
-class Pace:
-    """What a run has logged: its last step, its seconds so far, its last losses as text, and its speed with evaluations
-    (None: not known yet)."""
-
-    step: int = 0
-    seconds: float = 0.0
-    train: str = ""
-    val: str = ""
-    tokens_per_second: float | None = None
-    steps_per_second: float | None = None
-
-
-def read_pace(file: Path) -> Pace:
-    """The pace of a run from the end of its metrics file; torn lines are ignored."""
-    rows = [row for row in last_rows(file) if isinstance(row.get("step"), int)]
-    if not rows:
-        return Pace()
-    first = rows[min(1, len(rows) - 1)]  # compilation comes before
-    last = rows[-1]
-    seconds = last.get("seconds")
-    return Pace(
-        step=last["step"],
-        seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
-        train=last_value(rows, "train/loss"),
-        val=last_value(rows, "val/loss"),
-        tokens_per_second=per_second(first, last, "tokens"),
-        steps_per_second=per_second(first, last, "step"),
-    )
-
-
-def last_rows(file: Path) -> list[dict[str, Any]]:
-    """The rows in the last TAIL bytes of a metrics file."""
+def last_values(file: Path) -> dict[str, Any]:
+    """What a run has logged last, by name, from the end of its metrics file; torn lines are ignored."""
     try:
         with open(file, "rb", opener=regular) as opened:
             size = opened.seek(0, os.SEEK_END)
             opened.seek(max(0, size - TAIL))
-            lines = opened.read(TAIL).split(b"\n")
+            rows, _ = parse_lines(opened.read(TAIL).split(b"\n"))
     except OSError:
-        return []
-    if size > TAIL:
-        lines = lines[1:]  # the first one is cut
-    rows, _ = parse_lines(lines)
-    return rows
-
-
-def last_value(rows: list[dict[str, Any]], name: str) -> str:
-    """The last logged value of a metric as text; empty if there is none."""
-    values = [row[name] for row in rows if name in row]
-    if not values:
-        return ""
-    return f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"
-
-
-def per_second(first: dict[str, Any], last: dict[str, Any], name: str) -> float | None:
-    """How fast a logged number grows from one row to another; None if unknown."""
-    with contextlib.suppress(KeyError, TypeError, ZeroDivisionError):
-        speed = (last[name] - first[name]) / (last["seconds"] - first["seconds"])
-        if speed > 0:
-            return float(speed)
-    return None
+        return {}
+    values: dict[str, Any] = {}
+    for row in rows:
+        values |= row
+    return values
 
 
 class RunState:
@@ -107,7 +58,7 @@ class RunState:
         self.holder: Holder | None = None
         self.result: Result | None = None
         self.damage: list[str] = []
-        self.pace = Pace()
+        self.logged: dict[str, Any] = {}  # what it has logged last, until it has ended
         self.result_stamp: object = None
         self.poll()
 
@@ -121,20 +72,13 @@ class RunState:
             with contextlib.suppress(OSError):
                 self.result, self.damage = noted(self.run.result)
         if self.result is None:
-            self.follow()
-        else:
-            self.pace = Pace(self.result.steps or 0)
-
-    def follow(self) -> None:
-        """Read the pace of a run that has not ended, and who trains it."""
-        self.pace = read_pace(self.run.metrics_file)
-        self.holder = self.run.holder()
+            self.logged = last_values(self.run.metrics_file)
+            self.holder = self.run.holder()
 
     def forget_failure(self) -> None:
         """Count a failed run as not ended: it is about to be trained again."""
         if self.result and self.result.status == "failed":
             self.result = None
-            self.follow()
 
     def state(self) -> str:
         """One of STATES: how it ended, running, interrupted (it has a checkpoint and no holder), or queued."""
@@ -144,37 +88,49 @@ class RunState:
             return "running"
         return "interrupted" if self.run.checkpoint_file.exists() else "queued"
 
+    def value(self, name: str) -> float:
+        """The last logged value of a number; 0 if there is none."""
+        value = self.logged.get(name)
+        return float(value) if is_number(value) else 0.0
+
+    @property
+    def step(self) -> int:
+        """The last step that it has logged, or ended at."""
+        return (self.result.steps or 0) if self.result else int(self.value("step"))
+
     def whole_seconds(self) -> float | None:
         """Seconds that training the whole run takes, by its own speed; None if unknown."""
-        if self.result is None:
-            if self.steps is None or self.pace.steps_per_second is None:
-                return None
-            return self.steps / self.pace.steps_per_second
-        seconds = self.result.seconds or {}
-        total = seconds.get("total")
-        if self.result.status != "done" or total is None:
-            return None
-        return total - seconds.get("setup", 0.0)  # setup is long for the first run of a process
+        if self.result:
+            seconds = self.result.seconds or {}
+            is_timed = self.result.status == "done" and "total" in seconds
+            # Setup is long for the first run of a process.
+            return seconds["total"] - seconds.get("setup", 0.0) if is_timed else None
+        if self.steps and self.step and self.value("seconds"):
+            return self.value("seconds") * self.steps / self.step
+        return None
 
     def seconds_left(self, expected: Seconds) -> float | None:
         """Seconds until it ends, by its own speed, else by the time that runs of its cell are `expected` to take."""
         whole = self.whole_seconds() or expected.get(self.cell.id)
-        if whole is None:
-            return None
-        if self.state() == "queued":  # it begins with the first step, whatever was logged before
+        if whole is None or self.state() == "queued":  # it begins with the first step, whatever was logged before
             return whole
-        if self.steps is None:
-            return max(0.0, whole - self.pace.seconds)
-        return whole * max(0.0, 1 - self.pace.step / self.steps)
+        done = whole * self.step / self.steps if self.steps else self.value("seconds")
+        return max(0.0, whole - done)
 
     def row(self, expected: Seconds) -> tuple[str, ...]:
         """A running run in a table: name, step, training and validation loss, tokens per second, time left, where."""
-        pace = self.pace
-        step = str(pace.step) if self.steps is None else f"{pace.step}/{self.steps}"
-        speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
-        seconds = self.seconds_left(expected)
-        left = "" if seconds is None else duration(seconds)
-        return self.name, step, pace.train, pace.val, speed, left, self.where()
+        step = str(self.step) if self.steps is None else f"{self.step}/{self.steps}"
+        seconds = self.value("seconds")
+        speed = f"{self.value('tokens') / seconds:,.0f}" if seconds and self.value("tokens") else ""
+        left = self.seconds_left(expected)
+        time_left = "" if left is None else duration(left)
+        return self.name, step, self.loss("train/loss"), self.loss("val/loss"), speed, time_left, self.where()
+
+    def loss(self, name: str) -> str:
+        """The last logged value of a loss as text; empty if there is none."""
+        if name not in self.logged:
+            return ""
+        return f"{self.value(name):.3f}" if is_number(self.logged[name]) else "not finite"
 
     def ending(self) -> str:
         """How the run ended, in a few words."""
@@ -216,38 +172,26 @@ class Runs(list[RunState]):
         return grouped((run.state(), run) for run in self)
 
     def expected_seconds(self) -> Seconds:
-        """Seconds of a whole run of each cell: the mean over its runs; of a cell without a timed run, by the time of
-        all others in proportion to FLOPs, or as long as theirs if FLOPs are unknown."""
-        cells = {run.cell.id: run.cell for run in self}
-        flops = {name: cell.training_flops for name, cell in cells.items()}
-        if not all(0 < value < math.inf for value in flops.values()):
-            flops = dict.fromkeys(cells, 1.0)
+        """Seconds of a whole run of each cell: the mean over its runs, of a cell without a timed run over all runs."""
         timed = grouped((run.cell.id, seconds) for run in self if (seconds := run.whole_seconds()) is not None)
         if not timed:
             return {}
-        all_seconds = sum(map(sum, timed.values()))
-        all_flops = sum(flops[name] * len(seconds) for name, seconds in timed.items())
-        expected = {name: flops[name] * all_seconds / all_flops for name in cells}
-        return expected | {name: statistics.mean(seconds) for name, seconds in timed.items()}
+        mean = statistics.mean(seconds for of_cell in timed.values() for seconds in of_cell)
+        return {run.cell.id: statistics.mean(timed.get(run.cell.id, [mean])) for run in self}
 
     def left(self) -> str:
         """The time until all have ended, in words; empty if unknown.  Waiting runs take the places of running ones; if
         none is running, it is the sum of their times."""
         expected = self.expected_seconds()
-        by_state = self.by_state()
-        running = by_state.get("running", [])
-        todo = [*running, *by_state.get("interrupted", []), *by_state.get("queued", [])]
-        times = []
-        for run in todo:
-            seconds = run.seconds_left(expected)
-            if seconds is None:
-                return ""
-            times.append(seconds)
-        if not times:
+        todo = sorted((run for run in self if run.result is None), key=lambda run: run.holder is None)
+        times = [run.seconds_left(expected) for run in todo]
+        known = [seconds for seconds in times if seconds is not None]
+        running = sum(run.holder is not None for run in todo)
+        if not known or len(known) < len(times):
             return ""
         if not running:
-            return f"{duration(sum(times))} of computing left"
-        return f"about {duration(makespan(times, len(running)))} left"
+            return f"{duration(sum(known))} of computing left"
+        return f"about {duration(makespan(known, running))} left"
 
 
 def makespan(seconds: Iterable[float], workers: int) -> float:
@@ -272,8 +216,7 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
     return runs
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """A study on disk and its role for the requested one, one of KINDS."""
 
     kind: str
@@ -318,42 +261,30 @@ def is_planned(rounds: list[Round]) -> bool:
 
 def is_over(rounds: list[Round]) -> bool:
     """Whether the study is planned and all runs of all rounds have ended."""
-    runs = together(rounds)
-    return is_planned(rounds) and runs.ended() == len(runs)
+    return is_planned(rounds) and all(run.result for run in together(rounds))
 
 
 def unsettled(rounds: list[Round]) -> bool:
     """Whether its command may add runs after all have ended: further looks of seeds=auto, or runs of references
     for other numbers of steps."""
     manifest = rounds[-1].manifest
-    if manifest.sequential and len(manifest.seeds) < max(manifest.sequential.looks, default=0):
-        return True
-    config = manifest.cells[0].config
-    # The manifest may keep references of earlier commands, which this one does not train.
-    requested = manifest.design == "ladder" or (config is not None and config.step_equivalents)
-    if not (requested and manifest.exchange):
-        return False
-    references = [step.manifest for step in rounds if step.manifest.exchange_of == manifest.study]
-    return all(reference.seeds != manifest.seeds for reference in references)
+    last_look = max(manifest.sequential.looks, default=0) if manifest.sequential else 0
+    lacks_references = manifest.exchange and all(step.manifest.study != manifest.exchange for step in rounds)
+    return len(manifest.seeds) < last_look or bool(lacks_references)
 
 
 def find(results: Path, name: str | None) -> str:
     """The study of this name, or of the round of this name; without a name the newest.  Raises Refused."""
-    bases = set()
-    if name is not None and name not in studies(results):  # perhaps only its tuning is on disk
-        manifests = [readable(results, study) for study in studies(results)]
-        bases = {base_of(manifest) for manifest in manifests if manifest}
-    chosen = choose_study(results, name, bases)
-    return chosen if chosen in bases else base_of(manifest_of(results, chosen))
+    manifests = {study: readable(results, study) for study in studies(results)}
+    bases = {study: base_of(manifest) for study, manifest in manifests.items() if manifest}
+    chosen = choose_study(results, name, bases.values())  # perhaps only the tuning of a study is on disk
+    return bases.get(chosen, chosen)
 
 
 def progress(runs: Runs) -> str:
     """The number of runs in each state and the time left, in one line."""
     by_state = runs.by_state()
-    parts = []
-    for state in STATES:
-        if state in by_state or state == "done":
-            parts.append(f"{len(by_state.get(state, []))} {state}")
+    parts = [f"{len(by_state.get(state, []))} {state}" for state in STATES if state in by_state or state == "done"]
     line = f"{counted(len(runs), 'run')}: {', '.join(parts)}"
     if runs.ended() == len(runs):
         return line
@@ -364,13 +295,10 @@ def standing(rounds: list[Round]) -> list[str]:
     """What a study compares, and the number of runs in each state: of each round, then of all."""
     manifest = rounds[-1].manifest
     factors = [f"{key}={','.join(map(show, levels))}" for key, levels in manifest.factors.items()]
-    parts = [f"{base_of(manifest)}: {' '.join(factors)}" if factors else base_of(manifest)]
-    parts.append(f"{counted(len(manifest.cells), 'configuration')} × {counted(len(manifest.seeds), 'seed')}")
-    if manifest.sequential and manifest.sequential.looks:
-        parts.append(f"interim analyses at {', '.join(map(str, manifest.sequential.looks))} seeds")
+    headline = f"{base_of(manifest)}: {' '.join(factors)}" if factors else base_of(manifest)
+    size = f"{counted(len(manifest.cells), 'configuration')} × {counted(len(manifest.seeds), 'seed')}"
     tasks = dict.fromkeys(task.title or task.name for task in manifest.tasks.values())
-    parts.append(", ".join(tasks))
-    lines = ["; ".join(parts)]
+    lines = [f"{headline}; {size}; {', '.join(tasks)}"]
     if len(rounds) > 1 or not is_planned(rounds):
         lines += [f"{step.kind} ({step.manifest.study}): {progress(step.runs)}" for step in rounds]
     if not is_planned(rounds):

@@ -71,15 +71,11 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell.id: cell for cell in manifest.cells}
-    planned = {(run.cell, run.seed): run for run in manifest.runs}
+    planned = {(run.cell, run.seed): run for run in manifest.runs}  # of code that was trained again, the last
     notes = []
-    twice = len(manifest.runs) - len(planned)
-    if twice:
-        notes.append(f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts")
     rows = []
     logs = []
     tested: dict[tables.CellSeed, Documents] = {}
-    unlogged = 0
     for cell_and_seed, planned_run in planned.items():
         cell = cells[planned_run.cell]
         run = Run(results, planned_run.path)
@@ -88,33 +84,26 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         notes += [*damage, *evaluation_damage]
         owner = {"cell": cell.id, "label": cell.label, "seed": planned_run.seed, "path": planned_run.path}
         rows.append(owner | tables.run_row(cell, result, evaluation) | tables.speed_of(manifest, result))
-        if not curves:
+        if not curves or damage:  # the log of a damaged result does not count
             continue
-        if result or not run.result_file.exists():  # the log of a damaged result does not count
-            logged, log_notes = read_log(run)
-            notes += log_notes
-            if logged:
-                levels = {tables.curve_column(name): level for name, level in cell.levels.items()}
-                logs.append((owner | levels, tables.table_of(logged)))
-            elif result and result.status != "failed":
-                unlogged += 1
+        logged, log_notes = read_log(run)
+        notes += log_notes
+        if logged:
+            levels = {tables.curve_column(name): level for name, level in cell.levels.items()}
+            logs.append((owner | levels, tables.table_of(logged)))
         documents = (result.documents or {}).get("test") if result and result.status == "done" else None
-        if documents and documents.name and len(documents.name) == len(documents.tokens) == len(documents.loss):
+        if documents and documents.name:
             tested[cell_and_seed] = documents
     runs, timing_notes = tables.in_one_sitting(pandas.DataFrame(rows))
     first = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[first + [column for column in runs if column not in first]]
-    notes += timing_notes
-    if unlogged:
-        notes.append(f"{counted(unlogged, 'ended run')} without logged steps: no learning curve of them is shown")
-    notes += tables.mixed(runs)
+    notes += [*timing_notes, *tables.mixed(runs), *newer(manifest)]
     beside = {}
     for role, name in manifest.beside().items():
         try:
             beside[role] = load_study(results, name, curves=False)
         except (OSError, Corrupt) as error:
             notes.append(f"{role} cannot be read ({error})")
-    notes += newer(manifest)
     return Study(manifest, runs, tables.curves_of(logs), notes, beside, tables.by_document(tested), results)
 
 

@@ -160,12 +160,7 @@ def versions_of(names: Iterable[str]) -> dict[str, str]:
     imported = imported_files()
     versions = {}
     for top in sorted({name.partition(".")[0] for name in names} - COUNTED):
-        module = sys.modules.get(top)
-        if module is None or (top in imported and is_local(imported[top])):
-            continue
-        try:
-            versions[top] = importlib.metadata.version(top)
-        except importlib.metadata.PackageNotFoundError:
+        if top in sys.modules and not is_local(imported.get(top, PYTHON)):
             for distribution in distributions().get(top, []):
                 versions[distribution] = importlib.metadata.version(distribution)
     return versions

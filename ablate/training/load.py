@@ -13,7 +13,7 @@ from ablate.config.files import read_plain
 from ablate.config.schema import Config
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import stored
-from ablate.runs.folder import Row, Run, noted, verify, why_without
+from ablate.runs.folder import Row, Run, noted, verify
 from ablate.runs.records import Result
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LoadedRun(NamedTuple):
 
         config = self.own_config()
         if not self.run.weights_file.exists():
-            reason = why_without(self.result, self.run.weights_file)
+            reason = "it has not ended, was trained with keep=none, or they were removed since"
             raise FileNotFoundError(f"{self.run.path} has no weights: {reason}")
         task = self.task()
         with torch.device("cpu"):  # even if the caller has set another default

@@ -78,7 +78,7 @@ class Live:
                 return State(self.base, sections_html(problem))
             runs = progress.together(rounds)
             manifest = rounds[-1].manifest
-            is_current = self.judge(manifest, (manifest, [(run.result_stamp, run.pace) for run in runs]))
+            is_current = self.judge(manifest, (manifest, [(run.result_stamp, run.step) for run in runs]))
             is_over = progress.is_over(rounds) and not progress.unsettled(rounds)
             report = f"Every run has ended; the report: ablate analyse {manifest.study}"
             standing = [*progress.standing(rounds), report if is_over else progress.idle(rounds)]

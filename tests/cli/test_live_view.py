@@ -1,7 +1,6 @@
 """The live view: what it says of a sweep on a terminal and elsewhere, from files in any state."""
 
 import io
-import json
 import re
 import sys
 import time
@@ -145,24 +144,6 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path):
     Run(tmp_path, paths[1]).lease_file.unlink()
     line = progress.progress(runs_of(tmp_path, paths))
     assert line == "3 runs: 1 done, 1 interrupted, 1 queued, 14 s of computing left"
-
-
-# A step takes 0.1 s but for the first ten, an evaluation every 40 steps 2 s.  Logged rows, and steps a second.
-PACES = [(1, None), (2, None), (4, 10), (17, 150 / 23)]
-
-
-@pytest.mark.parametrize(("count", "steps_per_second"), PACES)
-def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(count, steps_per_second, tmp_path):
-    seconds = 9.0
-    rows = [{"step": 0, "tokens": 0, "seconds": seconds}]
-    for step in range(10, 10 * count, 10):
-        seconds += 5.0 if step == 10 else 1.0
-        if step % 40 == 0:
-            seconds += 2.0
-        rows.append({"step": step, "tokens": 64 * step, "seconds": seconds})
-    file = tmp_path / "metrics.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert progress.read_pace(file).steps_per_second == pytest.approx(steps_per_second)
 
 
 @pytest.mark.parametrize("width", [8, 20, 40, 80])

@@ -37,15 +37,6 @@ def test_a_yaml_says_what_it_is_and_holds_every_setting(name):
 
 
 @every
-def test_says_what_it_is(name, kind):
-    built = task(name, kind)
-    assert built.kind == kind and built.measured()
-    assert built.context <= 64 and built.span(built.length) <= max(built.context, built.length)
-    assert built.name and built.title and built.token and "\n" not in built.title
-    assert built.yardsticks and all(0 < value < 10 for value in built.yardsticks.values())
-
-
-@every
 def test_batches_are_functions_of_seed_and_step(name, kind):
     built = task(name, kind)
     other = build(name, kind)

@@ -11,7 +11,7 @@ from ablate.config import extra as extra_module
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS
 from ablate.data.language import Text
-from ablate.data.tokenizer import UNKNOWN, Words, chunks, vocabulary, words_of
+from ablate.data.tokenizer import chunks
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -34,11 +34,10 @@ def test_ids_decode_to_the_text(tokenizer, count):
         assert sizes == {name: len(text.encode()) for name, text in documents.items()}
 
 
-@pytest.mark.parametrize("tokenizer", ["bpe", "word"])
-def test_only_the_train_split_is_learned_from(tokenizer):
-    corpus = load(some_documents(), tokenizer, 300)
+def test_only_the_train_split_is_learned_from():
+    corpus = load(some_documents(), "bpe", 300)
     train = texts_of(load(some_documents(), "char"), "train").values()
-    assert module.learn(tokenizer, 300, train, ["zebra zebra " * 500]) == corpus.state
+    assert module.learn("bpe", 300, train, ["zebra zebra " * 500]) == corpus.state
 
 
 # Blank lines and indentation, other white space, white space of other scripts, no letters, apostrophes.
@@ -66,10 +65,7 @@ def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd):
     assert max(map(len, chunks(text, 10))) < 200
 
 
-SIZES = [("bpe", 256, "must be ≥ 257"), ("word", 2, "must be ≥ 3"), ("word", -1, "must be ≥ 3")]
-SIZES += [
-    (tokenizer, 500, f"=500 is for data.tokenizer=bpe or word, not {tokenizer}") for tokenizer in ("byte", "char")
-]
+SIZES = [("bpe", 256, "must be ≥ 257"), ("byte", 500, "=500 is for data.tokenizer=bpe, not byte")]
 
 
 @pytest.mark.parametrize(("tokenizer", "size", "words"), SIZES)
@@ -79,8 +75,8 @@ def test_a_size_that_cannot_be_is_refused(tokenizer, size, words):
 
 
 def test_a_tokenizer_that_is_none_is_refused():
-    with pytest.raises(ValueError, match=r"data\.tokenizer='words'.*did you mean word"):
-        load(some_documents(3), "words")
+    with pytest.raises(ValueError, match=r"data\.tokenizer='bytes'.*did you mean byte"):
+        load(some_documents(3), "bytes")
 
 
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
@@ -157,24 +153,3 @@ def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(monkeypatch):
     monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", unreachable)
     with pytest.raises(ValueError, match=r"cannot be downloaded \(ConnectionError: no route\).*TIKTOKEN_CACHE_DIR"):
         module.published("p50k_base")
-
-
-WORDS_OF = {
-    "Ant bee  BEE\tx_1 7": ["Ant", "bee", "BEE", "x_1", "7"],
-    "don't (stop).\n\n": ["don", "'", "t", "(", "stop", ")", ".", "\n", "\n"],
-    "naïve élan\r\n𝄞=1.5": ["naïve", "élan", "\n", "𝄞", "=", "1", ".", "5"],
-    "end\0": ["end", "\0"],
-    " \t": [],
-}
-
-
-@pytest.mark.parametrize("text", WORDS_OF)
-def test_words_are_what_stands_between_spaces_and_other_signs(text):
-    assert list(words_of(text)) == WORDS_OF[text]
-
-
-def test_the_most_frequent_words_have_the_first_ids_and_ties_go_by_letters():
-    words = vocabulary(["b a b c\0", "c d b\0"], 5, "\0")
-    assert words == [UNKNOWN, "\0", "b", "c", "a"]
-    assert vocabulary(["b a b c\0"], 99, "\0") == [UNKNOWN, "\0", "b", "a", "c"]
-    assert Words(words).encode("d b <unk> c\0").tolist() == [0, 2, 0, 0, 0, 3, 1]

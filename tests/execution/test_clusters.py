@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from typing import Any
 import pytest
 from clusters import SLURM, WITHOUT_TOKENS, host, lacking, no_hosts, ray, slurm
 from conftest import SHAPE, STEPS, importing, latest, run_fresh
-from crashing_norm import STARTED, processes, wait_for
+from crashing_norm import STARTED, wait_for
 from one_run import numbers
 
 from ablate.runs.folder import Run
-from ablate.runs.lock import STALE
 
 pytestmark = pytest.mark.slow
 # Long enough for something to happen to a run in the midst of it.
@@ -98,12 +96,6 @@ def the_job(queue: dict[str, str]) -> set[str]:
     return {*listed.stdout.split()}
 
 
-def times(folder: Path) -> dict[Path, int]:
-    """When each file of the runs was written."""
-    files = [path for path in folder.glob("results/runs/*/*/*") if path.name != "lock"]
-    return {path: path.stat().st_mtime_ns for path in files}
-
-
 HOSTS = ("first", "second")
 SLURM_WORDS = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=10"]
 
@@ -174,38 +166,6 @@ def test_a_ray_cluster_of_two_nodes(words, ours, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert numbers(tmp_path / "results") == ours
     assert {run.result().host for run in runs(tmp_path).values()} == {"first", "second"}
-
-
-def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing_after(words, ours, tmp_path):
-    """Two hosts see one folder over a file system whose locks exclude processes of one host only."""
-    if why := no_hosts("bindfs"):
-        pytest.skip(why)
-    shared = tmp_path / "shared"
-    disk = tmp_path / "disk"
-    shared.mkdir()
-    disk.mkdir()
-    to = [*words, f"results_dir={shared}/results"]
-    with host("first", tmp_path, disk, shared) as first, host("second", tmp_path, disk, shared) as second:
-        frozen = begin(*to, cwd=tmp_path, within=first)
-        wait_for_checkpoints(frozen, disk)
-        stopped = processes(frozen.pid)
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        began = time.monotonic()
-        held = [run.holder() for run in runs(disk).values()]
-        assert {(lease.host, lease.boot) for lease in held} == {("first", "boot of first")}
-        going = begin(*to, cwd=tmp_path, within=second)
-        out, err = going.communicate(timeout=600)
-        assert going.returncode == 0 and time.monotonic() - began > STALE, out + err
-        written = times(disk)
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
-        out, err = frozen.communicate(timeout=600)
-    assert frozen.returncode == 0 and "has been taken over by another process" in err, out + err
-    assert times(disk) == written
-    ended = [run.result() for run in runs(disk).values()]
-    assert [(result.host, result.resumed) for result in ended] == [("second", 1)] * 2
-    assert numbers(disk / "results") == ours
 
 
 SHORT = ["train.steps=20", "train.eval_every=10"]

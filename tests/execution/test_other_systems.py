@@ -10,8 +10,6 @@ from conftest import SHAPE, STEPS, run_fresh
 from crashing_norm import hazard, wait_for
 from one_run import numbers
 
-from ablate.runs import lock as leases
-
 # Python imports a module of this name before anything else.
 BARE = """
 import builtins, ctypes, io, os
@@ -86,15 +84,3 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path, monkeypatch):
-    def gone(path):
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(Path, "read_text", gone)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert leases.boot.__wrapped__() == ""
-    (tmp_path / "sysctl").write_text('#!/bin/sh\n[ "$*" = "-n kern.bootsessionuuid" ] && echo ABC\n')
-    (tmp_path / "sysctl").chmod(0o755)
-    assert leases.boot.__wrapped__() == "ABC"

@@ -1,18 +1,14 @@
 """The pool: which worker gets which run, when no more are sent, and that no worker is left."""
 
-import os
-import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ablate.execution import launcher, pool
+from ablate.execution import pool
 from ablate.execution.pool import Answer, Order, Pool, StoppedEarly
 from ablate.execution.signals import DiskFull
-from ablate.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("untried")
 
@@ -56,13 +52,6 @@ def pool_of(monkeypatch) -> Callable[..., Pool]:
 
 def failed(error: str) -> Answer:
     return Answer(status="failed", error=error)
-
-
-def test_answers_are_in_the_order_of_the_orders(orders, pool_of):
-    workers = pool_of(2, lambda order: Answer(status="done", error=order.path))
-    assert [answer.error for answer in workers.run(orders)] == [order.path for order in orders]
-    assert len(workers.started) <= 2
-    assert workers.stopped == workers.started
 
 
 def test_the_sweep_stops_when_the_first_run_of_each_configuration_failed_alike(orders, pool_of):
@@ -155,23 +144,3 @@ def test_a_worker_that_is_being_started_when_the_sweep_ends_is_ended(monkeypatch
     workers.close()
     thread.join()
     assert len(stopped) == 1
-
-
-def test_a_run_that_another_process_trains_is_named_and_waited_for(orders, monkeypatch, capsys):
-    """Another process holds the first run, so it is tried last."""
-    calls = []
-
-    def run_in(workers, asked):
-        calls.append([(order.path, order.wait) for order in asked])
-        busy = {orders[0].path} if len(calls) == 1 else set()
-        return [Answer(status="busy" if order.path in busy else "done") for order in asked]
-
-    run = Run(Path(orders[0].results), orders[0].path)
-    monkeypatch.setattr(launcher, "run_in", run_in)
-    with run.lock(lambda: False) as is_locked:
-        assert is_locked
-        answers = launcher.run_orders(orders)
-    assert [answer.status for answer in answers] == ["done"] * len(orders)
-    assert calls[1] == [(orders[0].path, True)]
-    place = f"which process {os.getpid()} on {socket.gethostname()} trains"
-    assert f"waiting for {orders[0].cell.label}, seed 0, {place}" in capsys.readouterr().err

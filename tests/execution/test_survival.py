@@ -189,20 +189,6 @@ def test_a_long_evaluation_holds_nobody_up(whose, small, tmp_path):
     assert json.loads(result.read_text())["resumed"] == 1
 
 
-@pytest.mark.slow
-def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(small, tmp_path):
-    own = [*hazard(tmp_path, "os._exit(7)"), "-m", "norm=ln,hazard,rms", "seeds=1", "hydra/launcher=basic"]
-    process = start(*small, *own, cwd=tmp_path)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 1 and "Traceback" not in err, out + err
-    assert "ln (reference)" in out or "rms − ln" in out, "the summary is shown"
-    results = {path.parts[-3]: json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")}
-    statuses = {cell.split("-")[0]: result["status"] for cell, result in results.items()}
-    assert statuses == {"ln": "done", "hazard": "failed", "rms": "done"}
-    [failed] = [result for result in results.values() if result["status"] == "failed"]
-    assert "exit code 7" in failed["error"]["message"]
-
-
 @pytest.mark.parametrize("words", [[], ["hydra/launcher=basic"]])
 def test_who_ends_a_command_is_told_what_becomes_of_its_runs(words, plan, capfd, untried):
     def interrupt(planned):

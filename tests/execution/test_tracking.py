@@ -15,14 +15,13 @@ import time
 from asyncio import CancelledError
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import ROOT, read_terminal, run_fresh, start_module
+from conftest import ROOT, read_terminal, run_fresh
 from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, fabricate, whole
 from page_code import code
@@ -33,7 +32,7 @@ from ablate.cli.sync import main
 from ablate.config.errors import BadComponent
 from ablate.config.extra import wandb_mode
 from ablate.execution.tracking import sender as sender_module
-from ablate.execution.tracking.sender import Sender, TrackedRun, describe, make_tracker, tracking
+from ablate.execution.tracking.sender import Sender, TrackedRun, make_tracker, tracking
 from ablate.execution.tracking.wandb import WandB
 from ablate.runs.files import read_json, write_json
 from ablate.runs.folder import MetricsWriter, Run
@@ -145,8 +144,15 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path, monkeypatch):
     assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     config = run["config"]
-    expected = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
-    expected |= {"optim.lr": 0.001, "cell": "ln", "seed": 0, "seed_data": 7, "versions": VERSIONS, "git": GIT}
+    expected = {
+        "norm": "ln",
+        "optim.lr": 0.001,
+        "cell": "ln",
+        "seed": 0,
+        "seed_data": 7,
+        "versions": VERSIONS,
+        "git": GIT,
+    }
     budget = {"params": 123_456, "flops_per_token": 250_000, "params_vs_reference": 0.0, "shared_draws": 1.0}
     expected |= {"budget": budget}
     assert {name: config[name] for name in expected} == expected
@@ -161,22 +167,6 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path, monkeypatch):
     assert run["axes"] == {"*": "step"}
     assert runs["ln/s1"]["summary"]["test/loss"] in (None, "NaN")
     assert runs["rms/s0"]["summary"]["error"] == "boom" and runs["rms/s0"]["summary"]["_runtime"] == 7.25
-
-
-def test_names_stay_within_what_wandb_takes(tmp_path):
-    ended_study(tmp_path, seeds=1)
-
-    def lengthen(manifest):
-        for cell, last in zip(manifest["cells"], "ab", strict=True):
-            cell.update(label="l" * 140 + last, levels={"norm": "x" * 80})
-
-    edit_manifest(tmp_path, STUDY, lengthen)
-    assert sync(tmp_path).returncode == 0
-    first, second = [read_back(folder) for folder in folders(tmp_path)]
-    for key, length in {"job_type": 64, "display_name": 128}.items():
-        assert len(first[key]) == len(second[key]) == length and first[key] != second[key]
-    assert first["display_name"].endswith("/s0") and len(first["tags"][0]) == 64
-    assert {first["config"]["cell"], second["config"]["cell"]} == {"l" * 140 + "a", "l" * 140 + "b"}
 
 
 def test_a_killed_sender_leaves_no_duplicate(tmp_path):
@@ -235,19 +225,6 @@ def test_the_server_is_the_users_and_never_the_folders(tmp_path, monkeypatch):
 
 def children(process: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path):
-    paths = ended_study(tmp_path, seeds=1)
-    log(tmp_path, paths[0], range(4000))
-    syncing = start_module("ablate", "sync", "--results-dir", str(tmp_path), cwd=Path.cwd())
-    written = (tmp_path / "wandb").glob
-    wait_for(lambda: any(file.stat().st_size > 30_000 for file in written("*run-*/run-*.wandb")))
-    for child in children(syncing.pid):
-        os.kill(child, signal.SIGABRT)  # on which a program in Go prints what all of its threads do
-    out, err = syncing.communicate(timeout=120)
-    assert syncing.returncode == 0 and "1 uploaded now" in out and len(sent(tmp_path)) == 1
-    assert err.count("\n") == 2 and "tracking failed" in err and "W&B runs are offline" in err, err
 
 
 @pytest.mark.parametrize(("mode", "said"), [("", "W&B runs are offline"), ("online", "tracking failed (WandB")])
@@ -333,31 +310,6 @@ def test_a_sender_follows_a_sweep_and_ends_with_it(tmp_path, server, capfd):
     assert len(remarks) == 1 and list(sent(tmp_path)) == paths[:3]
 
 
-OWN_SERVICE = '''
-class Files:
-    name, mode = "files", "offline"
-
-    def finish(self, run, rows, summary):
-        (run.results / f"{run.cell}.txt").write_text(run.status)
-
-    def log(self, run, rows):
-        """Runs that train are not sent."""
-
-    def close(self):
-        """Nothing is held."""
-'''
-
-
-def test_a_sweep_sends_to_a_service_of_the_user(tmp_path, monkeypatch):
-    (tmp_path / "my_files.py").write_text(OWN_SERVICE)
-    monkeypatch.syspath_prepend(tmp_path)
-    ended_study(tmp_path, seeds=1, track={"_target_": "my_files.Files"})
-    remarks: list[str] = []
-    with tracking(tmp_path, STUDY, ["my_files"], remarks.append):
-        pass
-    assert remarks == [] and (tmp_path / "ln.txt").read_text() == "done"
-
-
 @pytest.mark.parametrize(
     ("at_init", "said"),
     [
@@ -408,16 +360,6 @@ def test_a_sender_ends_soon_after_its_sweep_was_killed(tmp_path, server):
     assert list(sent(tmp_path)) == [path], "what had ended is sent"
 
 
-def test_a_wandb_that_hangs_ends_with_the_grace_of_the_sender(tmp_path, server):
-    end(tmp_path, make_study(tmp_path)[0])
-    start = "from ablate.execution.tracking import sender; sender.GRACE_SECONDS = 0.5; sender.main()"
-    command = [sys.executable, "-c", start, str(tmp_path), STUDY]
-    environment = os.environ | {"AT_INIT": "hang"}
-    pipe = subprocess.PIPE
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=pipe, text=True, env=environment, timeout=120)
-    assert done.returncode == 0 and done.stderr.startswith(f"ablate: tracking is not finished; `ablate sync {STUDY}`")
-
-
 def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path, server, capfd):
     path = make_study(tmp_path)[0]
     sender = Sender(tmp_path, STUDY)
@@ -451,13 +393,6 @@ def test_the_mode_is_decided_without_wandb(tmp_path, monkeypatch):
     for mode in ("offline", "disabled", "online"):
         monkeypatch.setenv("WANDB_MODE", mode)
         assert wandb_mode() == mode
-
-
-@pytest.mark.parametrize("track", [None, {}])
-def test_without_a_service_nothing_is_sent(track, tmp_path, capfd):
-    end(tmp_path, make_study(tmp_path, track=track)[0])
-    assert "none of its runs has a tracking service" in synced(capfd, tmp_path)[0]
-    assert not (tmp_path / "wandb").exists()
 
 
 def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path, capfd):
@@ -536,22 +471,6 @@ def test_what_was_sent_online_is_not_sent_again_and_what_was_kept_offline_is(mod
     service = Service("mine", "offline")
     assert send_to(service, tmp_path, monkeypatch) == 1 and service.ended[0][2]["test/loss@8"] == 2.5
     assert send_to(Service("mine", "offline"), tmp_path, monkeypatch) == 0
-
-
-@pytest.mark.parametrize(("mode", "rows"), [("online", {"ln": 3}), ("offline", {})])
-def test_runs_that_train_are_sent_online_alone(mode, rows, tmp_path, monkeypatch):
-    log(tmp_path, make_study(tmp_path, seeds=1)[0], range(0, 30, 10))
-    service = Service("mine", mode)
-    assert send_to(service, tmp_path, monkeypatch) == 0 and service.rows == rows
-
-
-def test_a_run_has_an_id_in_each_study(tmp_path):
-    make_study(tmp_path)
-    manifest = read_manifest(tmp_path, STUDY)
-    ids = set()
-    for study in (manifest, replace(manifest, study="other")):
-        ids |= {describe(tmp_path, study, manifest.cells[1], run, None).id for run in manifest.runs}
-    assert len(ids) == 8 and {len(name) for name in ids} == {16}
 
 
 def test_a_service_is_made_of_its_settings_and_nothing_else_is_one():

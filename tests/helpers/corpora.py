@@ -89,16 +89,13 @@ def flip(file: Path) -> None:
 
 
 def decoded(corpus: Corpus, ids: Iterable[int]) -> str:
-    """Decode ids; bytes that are not UTF-8 become U+FFFD, words are joined by single spaces."""
+    """Decode ids; bytes that are not UTF-8 become U+FFFD."""
     found = [int(i) for i in ids]
     match corpus.tokenizer:
         case "byte":
             return bytes(found).decode(errors="replace")
         case "char":
             return "".join(corpus.state[i] for i in found)
-        case "word":
-            known = json.loads(corpus.state)
-            return " ".join(known[i] for i in found)
         case "token":
             return " ".join(map(str, found))
         case name if name in PUBLISHED:

@@ -18,7 +18,7 @@ from ablate.config.schema import VARIED
 from ablate.config.typed_json import parse, stored
 from ablate.runs.files import SEAL, finite, read_json, seal_of
 from ablate.runs.folder import Run
-from ablate.runs.manifest import flaws, study_folder
+from ablate.runs.manifest import flaw, study_folder
 from ablate.runs.records import Cell, Manifest, Result
 from ablate.runs.study import Study
 from ablate.runs.tables import curves_of, in_one_sitting, run_row, speed_of
@@ -92,7 +92,7 @@ def study_of(
     """
     content = _manifest(factors, seeds, **more)
     manifest = parse(Manifest, json.loads(json.dumps(finite(content), allow_nan=False)))
-    assert not list(flaws(manifest))
+    assert not flaw(manifest)
     cells = {cell.id: cell for cell in manifest.cells}
     rows = []
     for planned, cell, final, ending in _ends(content, score, status):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ablate.cli.main import command
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_json, parse_plain, read_regular
 from analysis.cli.main import main as analyse
@@ -31,13 +30,6 @@ def test_pipes_and_deep_files_of_runs_end_no_command(folders, run_commands):
     printed = run_commands()["analysis export"][1]
     assert "result.json" in printed
     assert "metrics.jsonl" in printed
-
-
-def test_a_pipe_in_place_of_a_variant_blocks_no_command(tmp_path, capsys):
-    (tmp_path / "norm").mkdir()
-    put_pipe(tmp_path / "norm" / "odd.yaml")
-    assert command(["--config-dir", str(tmp_path), "dry_run=true"]) == 2
-    assert "odd.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -77,24 +69,6 @@ def test_json_nested_too_deep_is_an_error_of_its_text():
         parse_json("[" * 30_000)
 
 
-@pytest.mark.parametrize(("folder", "word"), [("experiment", "+experiment=deep"), ("norm", "norm=ln,deep")])
-def test_a_deep_file_of_variants_is_a_line(folder, word, tmp_path, capsys):
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "deep.yaml").write_text(DEEP_YAML)
-    assert command(["--config-dir", str(tmp_path), word, "dry_run=true"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
-
-
-def test_odd_values_of_a_study_file_are_refused_in_lines(tmp_path, capsys):
-    (tmp_path / "experiment").mkdir()
-    values = f'track: a,b\nhydra: []\npublished: ["\\0", 0x{"f" * 400}, "\\u202e"]\n'
-    (tmp_path / "experiment" / "mine.yaml").write_text(values)
-    assert command(["--config-dir", str(tmp_path), "+experiment=mine", "dry_run=true"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("ablate: ") and line.isprintable() for line in lines), lines
-
-
 @pytest.mark.parametrize("name", ["config.json", "hparams.yaml"])
 def test_a_deep_file_of_another_program_is_a_line(name, tmp_path, capsys):
     state = {"log_history": [{"step": 1, "loss": 2.0}], "global_step": 1, "max_steps": 1}
@@ -104,13 +78,6 @@ def test_a_deep_file_of_another_program_is_a_line(name, tmp_path, capsys):
     [line] = capsys.readouterr().err.splitlines()
     assert name in line
     assert "50 levels deep" in line or "nested too deep" in line
-
-
-def test_runs_are_read_from_files_alone(tmp_path, capsys):
-    file = tmp_path / "zero.csv"
-    file.symlink_to("/dev/zero")
-    assert analyse(["--runs", str(file)]) == 2
-    assert capsys.readouterr().err == f"ablate analyse: {file}: it cannot be read (it is no file)\n"
 
 
 def test_a_key_is_given_once_in_a_mapping():

@@ -114,26 +114,6 @@ def test_yaml_makes_no_objects_and_reads_no_environment(place, theirs):
         assert "evil.yaml" in problems(theirs, "norm=evil")[0], text
 
 
-RESOLVER = "'${oc.env:SECRET}'"
-# A file that asks for a value of the environment, and how it is refused.
-ASKING = [
-    ("norm", f"eps: [{RESOLVER}]", "calls a resolver"),
-    ("norm", f"eps: !!pairs [a: {RESOLVER}]", "is more than plain data"),
-    ("preset", f"{GLOBAL}norm: [{{a: [{RESOLVER}]}}]", "calls a resolver"),
-    ("experiment", f"ffn: {RESOLVER}", "calls a resolver"),
-]
-
-
-@pytest.mark.parametrize(("folder", "text", "reason"), ASKING)
-def test_a_resolver_is_refused_wherever_it_stands(folder, text, reason, theirs, monkeypatch):
-    monkeypatch.setenv("SECRET", "hunter2")
-    write(theirs, f"{folder}/evil", text)
-    [line] = problems(theirs, f"{'' if folder == 'norm' else '+'}{folder}=evil")
-    assert "evil.yaml" in line
-    assert reason in line
-    assert "hunter2" not in line
-
-
 # Files with settings of Hydra, which would make objects.
 HYDRAS: dict[str, Any] = {
     "hydra/launcher/ablate": {"_target_": f"{PACKAGE}.Norm", "dim": 1},

@@ -191,18 +191,11 @@ def test_a_warm_up_that_never_ends_is_remarked_upon(plan):
 
 
 def test_configurations_with_another_task_than_their_reference_are_remarked_upon(plan):
-    words = ["data.tokenizer=word", "data.vocab_size=5,9", "seeds=1"]
+    words = ["data.tokenizer=bpe", "data.vocab_size=260,270", "seeds=1"]
     [note] = plan(*words).notes
-    assert note.startswith("data.vocab_size=9: ")
+    assert note.startswith("data.vocab_size=270: ")
     assert note.endswith("scored on another task than the reference, so that no effect between them will be shown")
     assert plan(*words, "norm=ln,rms").notes == [], "compared within each"
-
-
-def test_words_beyond_the_vocabulary_are_counted(plan):
-    [cell] = plan("data.tokenizer=word", "data.vocab_size=9").manifest.cells
-    [note] = [note for note in cell.notes if "<unk>" in note]
-    assert "% of test" in note
-    assert "the 9 of the vocabulary" in note
 
 
 def test_a_task_that_is_solved_or_not_is_compared_by_the_share_solved(tmp_path):

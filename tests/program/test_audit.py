@@ -8,7 +8,7 @@ import pytest
 from repository import COMMAND, commit, git, start, step
 
 from ablate.cli.audit import HARMFUL, NO_RESULT, OPEN, REAL, SAME, main, status_of_effect
-from ablate.program.history import commits_of_range, kept_commits
+from ablate.program.history import kept_commits
 
 WORDS = ["metric=val_bpb"]
 Capture = pytest.CaptureFixture[str]
@@ -79,8 +79,8 @@ def test_a_table_of_a_session_names_the_kept_commits_once(session):
 
 def test_a_commit_that_changes_no_file_is_no_step(session):
     git(session, "commit", "--quiet", "--allow-empty", "--message", "nothing")
-    before, _ = commits_of_range("begun..main~1", session)
-    assert commits_of_range("begun..main", session) == (before, [])
+    before, _ = kept_commits("begun..main~1", session)
+    assert kept_commits("begun..main", session) == (before, [])
 
 
 def test_a_revert_is_a_step(session, capsys):
@@ -96,7 +96,7 @@ def test_a_revert_is_a_step(session, capsys):
     [
         ("main", [], "is no range of commits"),
         ("nothing..main", [], "git does not know nothing..main"),
-        ("main..begun", [], "with the older commit first"),
+        ("main..begun", [], "oldest first"),
         ("lacks.tsv", [], "cannot be read"),
         ("begun..main", ["code=main"], "code: is set by the audit"),
         ("begun..main", ["seeds=auto"], "seeds: auto begins with"),

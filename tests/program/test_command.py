@@ -24,8 +24,6 @@ from ablate.program.devices import places
 from ablate.runs.folder import Run
 from ablate.runs.manifest import newest_study, read_manifest
 
-Capture = pytest.CaptureFixture[str]
-
 
 def times() -> dict[Path, int]:
     """When each result was written."""
@@ -98,12 +96,6 @@ def test_environment_variables(program):
     assert sorted(study.runs["score"]) == [0.5, 1.0, 1.5, 2.0]
 
 
-def test_a_shell_when_asked():
-    command = f"{COMMAND} | sed s/val/dev/"
-    study = ablate.command(command, "bias=0,1", "metric=dev/loss", "seeds=2", "shell=true")
-    assert study.runs["dev/loss"].notna().all()
-
-
 def test_the_program_may_import_from_its_folder(program):
     (program.parent / "helper.py").write_text("")
     program.write_text(f"import helper\n{TRAIN}")
@@ -167,14 +159,6 @@ def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program, capsy
 IGNORES_BIAS = TRAIN.replace("[int(options.bias)]", "[0]").replace('(options.bias == "1")', "0")
 
 
-def test_values_that_change_nothing_are_named_and_need_no_more_seeds(program, capsys):
-    program.write_text(IGNORES_BIAS)
-    run(*WORDS, "seeds=2")
-    text = capsys.readouterr()
-    assert "bias=1 and bias=0 gave the same results with every seed" in text.err
-    assert "next:" not in text.out
-
-
 def test_values_that_change_nothing_stop_the_study(program, capsys):
     program.write_text(IGNORES_BIAS)
     run("bias=False,True", "metric=val/loss")
@@ -197,11 +181,6 @@ def test_a_configuration_whose_first_runs_fail_alike_is_given_up_alone(program, 
     assert "bias=1: 3 runs failed alike" in capsys.readouterr().err
 
 
-def test_one_configuration_is_said_to_compare_nothing(capsys):
-    run("bias=0", "metric=val/loss", "dry_run=true")
-    assert "for a comparison give a setting several values" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("words", "is_named"), [([], True), (["env.OUT={out}"], False)])
 def test_a_folder_that_is_not_used_is_named(words, is_named, capsys):
     run(*WORDS, "seeds=1", "dry_run=true", *words, command=COMMAND.replace(" --out={out}", ""))
@@ -212,12 +191,6 @@ def test_a_folder_that_is_not_used_is_named(words, is_named, capsys):
 def test_a_variable_that_no_shell_reads_is_named(words, is_named, capsys):
     run(*WORDS, "seeds=1", "dry_run=true", *words, command=f"{COMMAND} --lr=$LR")
     assert ("$LR is passed as it stands" in capsys.readouterr().out) is is_named
-
-
-def test_each_run_has_a_new_folder(program):
-    program.write_text(TRAIN + "pathlib.Path(options.out, 'weights').write_text('x')\n")
-    run(*WORDS, "seeds=2")
-    assert len([*Path("results").rglob("weights")]) == 4
 
 
 def test_a_timeout_ends_the_program_and_what_it_started(program):

@@ -228,33 +228,6 @@ def test_weights_of_another_run_are_not_loaded_though_no_checksum_is_listed(resu
         load(run.folder).weights()
 
 
-KEYED = ["provenance.json", "result.json", "evaluation.json"]
-
-
-def test_files_of_a_run_from_before_keys_were_written_are_read(results):
-    run = Run(results, read_manifest(results, STUDY).runs[0].path)
-    final = run.result().final
-    evaluation = run.evaluation()
-    rows = run.metrics()
-    edit_json(run.result_file, lambda result: result.pop("files"))
-    for name in KEYED:
-        edit_json(run.folder / name, lambda content: content.pop("key"))
-    log = run.metrics_file.read_text()
-    assert log.startswith(f'{{"key": "{run.key}", "step": 0, ')
-    run.metrics_file.write_text(log.replace(f'"key": "{run.key}", ', ""))
-    assert (run.result().final, run.evaluation(), run.metrics()) == (final, evaluation, rows)
-    assert not load_study(results, STUDY).notes
-
-
-@pytest.mark.parametrize("name", KEYED[1:])
-def test_a_file_without_a_key_is_of_no_run_whose_provenance_has_one(name, results):
-    run = Run(results, read_manifest(results, STUDY).runs[0].path)
-    edit_json(run.folder / name, lambda content: content.pop("key"))
-    with pytest.raises(Corrupt, match=f"{name} has no key, so it is not of this run"):
-        run.result()
-        run.evaluation()
-
-
 @pytest.mark.parametrize("most", [10, 9_000])
 def test_a_file_that_cannot_be_written_to_its_end_leaves_the_last_one_and_the_reason(most, tmp_path):
     file = tmp_path / "file.bin"

@@ -119,15 +119,6 @@ def test_a_process_of_this_host_is_kept_out_until_the_holder_is_killed_and_no_lo
         assert is_locked
 
 
-def test_a_stopped_process_keeps_its_lock_on_this_host(run):
-    process = start(run)
-    os.kill(process.pid, signal.SIGSTOP)
-    with run.lock(soon(3)) as is_locked:
-        assert not is_locked and read_lease(run.lease_file).pid == process.pid
-    os.kill(process.pid, signal.SIGCONT)
-    assert process.communicate("\n", timeout=30)[0] == "written\n" * 4
-
-
 def test_another_host_is_kept_out_while_the_heart_beats_and_no_longer(run):
     process = start(run, "other")
     for _ in range(4):  # longer than a lease without a heartbeat lives
@@ -230,15 +221,6 @@ def test_of_several_claimants_without_common_locks_one_stays(run, monkeypatch):
     for lease in leases_of:
         lease.release()
     assert not run.lease_file.exists()
-
-
-def test_a_host_whose_clock_is_a_day_ahead_takes_nothing_from_another(run, monkeypatch):
-    """Staleness is by the times of files alone."""
-    elsewhere(run)
-    true_time = time.time
-    monkeypatch.setattr(time, "time", lambda: true_time() + 86400)
-    with run.lock(never) as is_locked:
-        assert not is_locked
 
 
 def test_a_run_that_is_removed_while_it_is_waited_for_is_made_anew(run):

@@ -9,9 +9,8 @@ from fake_studies import a_manifest
 from ablate.cli import status
 from ablate.runs.files import write_json
 from ablate.runs.folder import MetricsWriter, Run
-from ablate.runs.manifest import read_manifest, write_manifest
+from ablate.runs.manifest import write_manifest
 from ablate.runs.records import Cell, Manifest, PlannedRun, Result, TaskFacts
-from analysis.cli import main as analyse
 from analysis.writing.live import Live
 
 PROGRAM = "python train.py --bias={bias} --seed={seed}"
@@ -72,26 +71,6 @@ def test_a_run_at_work_is_shown_with_the_steps_it_has_logged(unfinished, capsys)
     assert lines[1] == "10 runs: 1 done, 1 running, 8 queued, about 1 min 09 s left"
     assert re.split(r"\s{2,}", lines[3]) == ["bias=no s1", "30", "5.0 s", "node7:123 cuda:0"]
     assert not INVENTED.search("\n".join(lines))
-
-
-def test_the_report_says_what_trained_it_and_no_number_that_is_unknown(unfinished, capsys):
-    for planned_run in read_manifest(unfinished, "bias").runs[1:]:
-        run = Run(unfinished, planned_run.path)
-        run.lease_file.unlink(missing_ok=True)
-        loss = 2.9 + 0.01 * planned_run.seed
-        if planned_run.cell == "bias-yes":
-            loss -= 0.04 + 0.001 * planned_run.seed
-        log(run, loss)
-        write_json(run.result_file, Result(status="done", final={"val_loss": loss}, steps=STEPS).as_json())
-    assert analyse.main(["bias", "--results-dir", str(unfinished)]) == 0
-    assert "yes − no  −0.0420 [" in capsys.readouterr().out
-    folder = unfinished / "figures" / "bias"
-    report = (folder / "report.md").read_text()
-    assert f"- **program**: {PROGRAM}" in report and f"The runs were trained by {PROGRAM}." in report
-    assert "| bias=yes | 4 | done | 2.8960 | 60 |" in report
-    for file in folder.glob("*.md"):
-        assert not INVENTED.search(file.read_text()), file.name
-        assert not re.search("fingerprint|same batches|counts as diverged", file.read_text()), file.name
 
 
 def test_it_is_followed_in_the_browser(unfinished):

@@ -13,7 +13,7 @@ from ablate.config.schema import Config, typed
 from ablate.runs import user_files
 from ablate.runs.key import code_of, run_key
 from ablate.runs.records import UserCode
-from ablate.runs.user_files import imports_in, package_files, record_user_code, refuse_changed, refuse_unplanned
+from ablate.runs.user_files import package_files, record_user_code, refuse_changed, refuse_unplanned
 
 
 @pytest.fixture(scope="module")
@@ -73,25 +73,6 @@ def test_a_package_counts_where_it_stands(mine, monkeypatch):
     (mine / "mine").rename(mine / "other" / "mine")
     monkeypatch.syspath_prepend(str(mine / "other"))
     assert user_files.digests_of(package_files(["mine"])) == first
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("import a.b\nimport c as d, e", {"a.b", "c", "e"}),
-        ("from a import b, c\nfrom . import d\nfrom .e import f", {"a.b", "a.c"}),
-        ("def f():\n    if x:\n        import a", {"a"}),
-        ("load('a.b', 'not a name', 'ablate')", {"a.b"}),
-        ("from ablate.model.norm import RMSNorm", {"ablate.model.norm.RMSNorm"}),
-        ("from ablate.model.norm import *", {"ablate.model.norm.*"}),
-        ("import ablate\nablate.load(x).model()", {"ablate"}),
-        ("import ablate.model.norm as n\nn.RMSNorm(3)", {"ablate.model.norm"}),
-        ("getattr(import_module('ablate.model.norm'), x)", {"ablate.model.norm"}),
-    ],
-)
-def test_the_names_that_a_source_may_import(source, names):
-    found = imports_in(source.encode())
-    assert {name for name in found if name in names or name.startswith("ablate")} == names
 
 
 def foreign(target: str = "mine.norms.Half") -> Config:

@@ -21,9 +21,8 @@ from typing import IO, Any, Protocol
 from ablate.config.components import resolve
 from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, whole_line
-from ablate.config.groups import default_settings, defaults
 from ablate.config.import_path import program
-from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
+from ablate.config.schema import STUDY_KEYS, VARIED
 from ablate.config.typed_json import Record
 from ablate.execution.signals import received
 from ablate.formatting.streams import prepare, say
@@ -229,7 +228,7 @@ def describe(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun,
 
 
 def named_settings(cell: Cell) -> Row:
-    """A cell's configuration with variants and levels by name; the settings of variants are under `components`."""
+    """A cell's configuration with levels by name; the settings of variants are under `components`."""
     config = cell.planned_config.as_json()
     settings = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     for name, seed in config["seed"].items():
@@ -243,33 +242,12 @@ def named_settings(cell: Cell) -> Row:
         "params_vs_reference": cell.params_vs_reference,
         "shared_draws": cell.shared_draws,
     }
-    for name, level in (variant_names(cell) | cell.levels).items():
+    for name, level in cell.levels.items():
         if isinstance(settings.get(name), dict):  # model, data and optim have settings besides their variant
             settings[name] = settings[name] | {"variant": level}
         else:
             settings[name] = level
     return settings
-
-
-def variant_names(cell: Cell) -> dict[str, str]:
-    """The variant of each group as far as it is known: the reference model's where the cell has its class, and those in
-    the cell's name, such as `ln-mlp-pre-rope-mha-gpt2-step_sam`, unless a variant's name contains a dash."""
-    config = cell.planned_config.as_json()
-    names = {}
-    for group in (*VARIED, "model", "data", "optim"):
-        target = config[group].get("_target_") if isinstance(config[group], dict) else None
-        if group not in NAMED and target == default_settings(group).get("_target_"):
-            names[group] = defaults()[group]
-    parts = cell.name.split("-")
-    if len(parts) < len(NAMED):
-        return names
-    named = dict(zip(NAMED, parts, strict=False))
-    for part in parts[len(NAMED) :]:
-        group = next((group for group in VARIED if part.startswith(f"{group}_")), "")
-        if not group:
-            return names
-        named[group] = part.removeprefix(f"{group}_")
-    return names | named
 
 
 @contextlib.contextmanager

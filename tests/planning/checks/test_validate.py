@@ -76,7 +76,7 @@ MISTAKES = {
     ],
     "data=digits model=encoder embedding.frozen=true": ["embedding: "],
     "data=digits model=encoder embedding=factorised": ["embedding: "],
-    "data.tokenizer=word data.vocab_size=2": ["data.vocab_size must be ≥ 3"],
+    "data.tokenizer=bpe data.vocab_size=2": ["data.vocab_size must be ≥ 257"],
 }
 
 
