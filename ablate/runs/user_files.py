@@ -160,7 +160,11 @@ def versions_of(names: Iterable[str]) -> dict[str, str]:
     imported = imported_files()
     versions = {}
     for top in sorted({name.partition(".")[0] for name in names} - COUNTED):
-        if top in sys.modules and not is_local(imported.get(top, PYTHON)):
+        if top not in sys.modules or is_local(imported.get(top, PYTHON)):
+            continue
+        try:
+            versions[top] = importlib.metadata.version(top)
+        except importlib.metadata.PackageNotFoundError:
             for distribution in distributions().get(top, []):
                 versions[distribution] = importlib.metadata.version(distribution)
     return versions
