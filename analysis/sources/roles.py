@@ -175,8 +175,8 @@ def choose_seeds(
         raise request.refusal(why, names="{variant}-s{seed}")
     notes = note(runs.index[~is_seed], "without a seed left out")
     others = [name for name in (*columns, column) if name not in ("", "seed")]
-    runs = runs.drop(columns=others).assign(seed=seeds)[is_seed]
-    return runs.astype({"seed": "int64"}), column, notes
+    runs = runs.drop(columns=others)[is_seed].assign(seed=seeds[is_seed].astype("int64"))
+    return runs, column, notes
 
 
 def choose_metrics(rows: pandas.DataFrame, step: str, request: Request, doubts: list[str]) -> list[str]:
@@ -224,17 +224,18 @@ def choose_factors(
     if not factors:
         why = f"no column is a factor, of which a comparison needs two values; there are {some(there)}"
         raise Refused(f"{why}; name one: --factors COLUMN, or of logs --names '{{variant}}-s{{seed}}'")
-    words = []
+    reasons: dict[str, list[str]] = {}
     for name in varying:
         if name in factors:
             continue
-        reason = "does not tell configurations apart"
+        reason = "not needed to tell configurations apart"
         if count(runs, [*factors, name]) == count(runs, factors):
             reason = "changes with the factors"
         elif count(runs, ["seed", name]) == count(runs, ["seed"]):
             reason = "follows the seed"
-        words.append(f"{name or '(unnamed)'} ({reason})")
-    return factors, [f"columns that are no factors: {some(words)}"] if words else []
+        reasons.setdefault(reason, []).append(name or "(unnamed)")
+    words = [f"{some(names)} ({reason})" for reason, names in reasons.items()]
+    return factors, [f"columns that are no factors: {'; '.join(words)}"] if words else []
 
 
 def needed(runs: pandas.DataFrame, columns: list[str], step: str) -> list[str]:

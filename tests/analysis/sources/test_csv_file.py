@@ -129,7 +129,7 @@ def test_steps_under_the_names_of_other_programs(tmp_path, name):
     assert study.manifest.factors == {"ffn": ["a", "b"]}
     assert study.curves["step"].tolist() == [0, 9] * 10
     assert evidence.effects(study)["n"].tolist() == [5]
-    assert study.notes == ["columns that are no factors: lr (does not tell configurations apart)"]
+    assert study.notes == ["columns that are no factors: lr (not needed to tell configurations apart)"]
 
 
 @pytest.mark.parametrize(

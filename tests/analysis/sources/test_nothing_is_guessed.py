@@ -57,8 +57,8 @@ def test_measurements_and_remarks_are_no_factors(tmp_path, time, comment):
     (tmp_path / "runs.csv").write_text(COLLEAGUE.format(time=time, comment=comment))
     study = analysed(tmp_path / "runs.csv")
     assert study.manifest.factors == {"LayerNorm": ["pre", "post"], "Dropout": [0.0, 0.1]}
-    why = "does not tell configurations apart"
-    assert study.notes == [f"columns that are no factors: {time} ({why}) and {comment} ({why})"]
+    why = "not needed to tell configurations apart"
+    assert study.notes == [f"columns that are no factors: {time} and {comment} ({why})"]
     assert effects(study)["LayerNorm: post − pre"] == (3, 0.100167)
 
 
@@ -95,7 +95,7 @@ DOUBTS: dict[str, tuple[str, Callable[[str, int, float], str], str, list[str]]] 
     "factor of one run": (
         "norm,fused,seed,loss",
         lambda v, s, y: f"{v},{(v, s) == ('mlp', 0)},{s},{y}",
-        "any value of norm could be the reference; columns that are no factors: fused (does not tell",
+        "any value of norm could be the reference; columns that are no factors: fused (not needed",
         ["--factors", "norm", "--reference", "norm=mlp"],
     ),
     "metric": (
