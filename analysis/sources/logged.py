@@ -84,7 +84,7 @@ def typed(texts: pandas.DataFrame) -> pandas.DataFrame:
         skip_blank_lines=False,
         low_memory=False,
     )
-    return table.set_axis(texts.columns, axis=1).set_axis(texts.index)
+    return table.set_axis(texts.columns, axis=1).set_axis(texts.index).copy()  # else pandas warns of wide tables
 
 
 def numbers(texts: pandas.Series) -> pandas.Series:
