@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from ablate.config.errors import Refused
 from ablate.formatting import flat, visible
 from ablate.runs.readers import Texts, as_texts
 
+warnings.simplefilter("ignore", pandas.errors.PerformanceWarning)  # of tables with more than 100 columns
 RUN = ["cell", "seed"]  # what tells runs apart in a study
 SHAPE = ("params", "flops_per_token")
 KEYS = ("seed", "step", "status", "label", "path", "error", "batches", *SHAPE, "created")  # factors only on request
@@ -84,7 +86,7 @@ def typed(texts: pandas.DataFrame) -> pandas.DataFrame:
         skip_blank_lines=False,
         low_memory=False,
     )
-    return table.set_axis(texts.columns, axis=1).set_axis(texts.index).copy()  # else pandas warns of wide tables
+    return table.set_axis(texts.columns, axis=1).set_axis(texts.index)
 
 
 def numbers(texts: pandas.Series) -> pandas.Series:
