@@ -1,5 +1,7 @@
 """The point of each run's curve that counts: its last, its best, or the last at a step that all runs have."""
 
+import math
+
 import numpy as np
 import pandas
 
@@ -26,27 +28,16 @@ def with_results(
     evaluations = curves[curves[endpoint].notna()]
     ends = evaluations.groupby(level=RUN)["step"].max().reindex(runs.index)
     notes = mark_without_result(runs, ends, roles, request)
-    done = runs.index[runs["status"] == "done"]
+    is_done = runs["status"] == "done"
+    done = runs.index[is_done]
     evaluations = evaluations[evaluations.index.isin(done)]
-    first_end = ends[done].min()
-    last_end = ends[done].max()
-    span = f"runs end at different steps, {first_end:.15g} to {last_end:.15g}"
     if request.at == "best":
         runs.loc[done, metrics] = best_of(evaluations, roles)[metrics]
         notes.append(f"each run is compared at its best {endpoint}, which flatters runs that were evaluated more often")
-    elif first_end < last_end and request.ends == "own":
-        notes.append(f"{span}, and are compared at their own ends")
-    elif first_end < last_end:
-        runs_at_step = evaluations.groupby("step").size()
-        common = runs_at_step.index[runs_at_step == len(done)].max()  # NaN if there is none
-        if common >= first_end / 2:
-            evaluations = evaluations[evaluations["step"] <= common]
-            runs.loc[done, metrics] = curves[curves["step"] <= common].groupby(level=RUN)[metrics].last()
-            why = f"compared at step {common:.15g}, the last that all have"
-            notes.append(f"{span}: {why}; ends=own compares each at its own end")
-        else:
-            doubts.append(f"{span}, without a step near their ends that all have; compare them at their own ends")
-            request = request._replace(ends="own")
+    else:
+        last, request = last_step(evaluations, ends[done], request, notes, doubts)
+        evaluations = evaluations[evaluations["step"] <= last]
+        runs.loc[done, metrics] = curves[curves["step"] <= last].groupby(level=RUN)[metrics].last()
     if not request.at:
         best = best_of(evaluations, roles)[endpoint].reindex(done)
         worse_by = (runs.loc[done, endpoint] - best) * (1 if roles.lower else -1)
@@ -55,10 +46,30 @@ def with_results(
             names = formatting.first_of(run_names(turned), NAMED)
             doubts.append(f"{endpoint} ends worse than its best in {names}: write at=last or at=best")
             request = request._replace(at="last")
-    is_done = runs["status"] == "done"
     has_result = np.isfinite(runs[metrics]).mul(is_done, axis=0)
     runs[metrics] = runs[metrics].where(has_result)
     return runs, notes, request
+
+
+def last_step(
+    evaluations: pandas.DataFrame, ends: pandas.Series, request: Request, notes: list[str], doubts: list[str]
+) -> tuple[float, Request]:
+    """The step up to which curves count, infinite where each counts to its own end; and the request, with its own ends
+    where these must be named.  Adds to `notes` and `doubts`."""
+    if not ends.min() < ends.max():
+        return math.inf, request
+    span = f"runs end at different steps, {ends.min():.15g} to {ends.max():.15g}"
+    if request.ends == "own":
+        notes.append(f"{span}, and are compared at their own ends")
+        return math.inf, request
+    runs_at_step = evaluations.groupby("step").size()
+    common = float(runs_at_step.index[runs_at_step == len(ends)].max())  # NaN if there is none
+    if common >= ends.min() / 2:
+        why = f"compared at step {common:.15g}, the last that all have"
+        notes.append(f"{span}: {why}; ends=own compares each at its own end")
+        return common, request
+    doubts.append(f"{span}, without a step near their ends that all have; compare them at their own ends")
+    return math.inf, request._replace(ends="own")
 
 
 def mark_without_result(runs: pandas.DataFrame, ends: pandas.Series, roles: Roles, request: Request) -> list[str]:
