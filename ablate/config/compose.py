@@ -35,7 +35,6 @@ from ablate.config.words import services_of
 
 HYDRAS_ERRORS = (HydraException, OmegaConfBaseException, ValueError)  # ValueError: for a group that is null
 PRESET = "preset"
-USER = "user"  # Hydra's name for the source of the user's folder
 
 Plain = dict[str, Any]
 
@@ -231,10 +230,9 @@ class Composer:
         elif defaults:
             sections = self.composed_by_hydra(group, name)
         keys = [key for key in (*sections, *choices) if key in WHOLE and key != group]  # `track` is a group, too
-        if result.provider == USER:
-            for key in keys:
-                message = f"sets {key}, a key of a whole study; write it on the command line"
-                self.problems[Problem(f"{group}={name}", message)] = None
+        for key in keys:
+            message = f"sets {key}, a key of a whole study; write it on the command line"
+            self.problems[Problem(f"{group}={name}", message)] = None
         return Part(sections, choices)
 
     def composed_by_hydra(self, group: str, name: str) -> Plain:
@@ -284,7 +282,7 @@ def initialize_hydra(groups: Groups) -> None:
         loader = GlobalHydra.instance().config_loader()
         search_path = loader.get_search_path()
         # After the built-in variants, and before the schema, which Hydra wants to be the last.
-        search_path.prepend(USER, f"file://{Path(groups.folder).absolute()}", SearchPathQuery(provider="schema"))
+        search_path.prepend("user", f"file://{Path(groups.folder).absolute()}", SearchPathQuery(provider="schema"))
         loader.repository.initialize_sources(search_path)  # which were those of the path before
 
 

@@ -17,7 +17,6 @@ from ablate.config.designs import DESIGNS, NOTES, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.ladder import KEYS, RUNG, rungs
-from ablate.config.read_config import check
 from ablate.config.schema import BY_STEPS, NAMED, VARIED
 from ablate.config.study_file import StudyFile
 from ablate.config.words import MOST, Setting
@@ -244,7 +243,7 @@ def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]
             problems.append(Problem(key, "is that of the top rung with design=ladder; write one value"))
     trial = composer.without_problems()
     config = trial.compose({key: setting.value for key, setting in settings.items()}, added_keys(settings)).config
-    if trial.all_problems() or check(config):  # reported for all cells
+    if trial.all_problems():  # reported for all cells
         return {}, problems
     if "MuP" not in config.parametrization["_target_"]:
         message = "ladder carries the learning rate over widths by parametrization=mup; write it, too"

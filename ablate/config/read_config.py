@@ -40,7 +40,8 @@ def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Confi
     top_level: dict[str, Any] = {}
     for key, value in plain.items():
         if key in (*SECTIONS, *COMPONENTS) and not isinstance(value, dict):
-            problems.append(Problem(key, f"is a section of keys; set one of them, as in {key}.KEY=VALUE"))
+            example = "; for the seeds of runs write seeds=[0,1]" if key == "seed" else f", as in {key}.KEY=VALUE"
+            problems.append(Problem(key, f"is a section of keys; set one of them{example}"))
             values[key] = reference.get(key, {}) if key in SECTIONS else {}
         elif key in SECTIONS:
             if key not in WITH_ARGUMENTS:  # others are for the constructor of a model form or optimiser

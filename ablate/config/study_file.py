@@ -122,7 +122,7 @@ def settings_of(content: Mapping[Any, Any], file: str, groups: Groups, problems:
             section = key.partition(".")[0]
             if section in ON_COMMAND_LINE:
                 raise ValueError(ON_COMMAND_LINE[section])
-            refuse_unknown_key(key, "", groups)
+            refuse_unknown_key(key, groups)
         except ValueError as error:
             problems.append(Problem(where + written, str(error)))
             continue

@@ -16,7 +16,7 @@ from ablate.config.errors import Problem
 from ablate.config.groups import STUDY_FILE_KEYS, Groups
 from ablate.config.hydra_parser import parser
 from ablate.config.read_config import takes_sweep
-from ablate.config.schema import KEYS, PLACED, SECTIONS
+from ablate.config.schema import KEYS, PLACED
 from ablate.config.unknown_keys import instead_of_word, unknown_section
 from ablate.formatting import instead, split
 
@@ -71,7 +71,7 @@ def read_word(word: str, groups: Groups, problems: list[Problem]) -> Setting | N
         raise ValueError("nothing can be taken out of the model; choose a variant, such as none where there is one")
     if not equals:
         raise ValueError(f"must be key=value; {instead_of_word(word)}")
-    refuse_unknown_key(key, text, groups)
+    refuse_unknown_key(key, groups)
     adds = typed_key != key
     if key in groups.variants and key != "track":
         texts = texts_of_choices(key, text, groups)
@@ -101,22 +101,15 @@ def repeated_values(settings: dict[str, Setting]) -> list[Problem]:
     return problems
 
 
-def refuse_unknown_key(key: str, text: str, groups: Groups) -> None:
-    """Raise ValueError for a key that no configuration has, or that is a whole section."""
-    section, _, name = key.partition(".")
+def refuse_unknown_key(key: str, groups: Groups) -> None:
+    """Raise ValueError for a key that no configuration has."""
+    section = key.partition(".")[0]
     if key in STUDY_FILE_KEYS:
         raise ValueError(
             "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
         )
-    if section in groups.variants:
-        return
-    if section not in (*KEYS, "experiment"):
+    if section not in (*groups.variants, *KEYS, "experiment"):
         raise ValueError(unknown_section(key, groups))
-    if name and section not in SECTIONS:
-        raise ValueError(f"{section} takes one value; write {section}=VALUE")
-    if not name and section in SECTIONS:
-        meant = f"; for the seeds of runs write seeds=[{text}]" if key == "seed" else ""
-        raise ValueError(f"is a section of keys; set one of them, as in {key}.KEY=VALUE{meant}")
 
 
 def parse_override(key: str, text: str) -> Override:

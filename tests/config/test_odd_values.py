@@ -51,7 +51,7 @@ REFUSED = [
     (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),
     (["match=param"], "match: must be one of none, params, flops, flops_total, not param; did you mean"),
     (["norm", "=", "ln,rms"], "=: stands alone; write key=value without spaces around ="),
-    (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
+    (["eval=${model.dim}"], "eval: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
     (["confirm=${ffn}"], "confirm: must be a whole number ≥ 1 and ≤ 1000 or null, not {"),

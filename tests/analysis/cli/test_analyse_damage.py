@@ -48,7 +48,7 @@ def first(results: Path) -> Path:
     [
         ('{"status": "do', "is not readable as JSON"),
         ("[1, 2]", "holds no JSON object"),
-        ({"status": "splendid"}, "has status that cannot be read"),
+        ({"status": "splendid"}, "cannot be read: Invalid enum value"),
     ],
 )
 def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results, content, said):

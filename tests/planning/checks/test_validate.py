@@ -57,7 +57,7 @@ MISTAKES = {
     "results_dir=/dev/null/x": ["results_dir", "/dev/null cannot be written"],
     "data=text data.path=/no/such/file": ["data.path=/no/such/file does not exist", "FILE, FOLDER or 'GLOB'"],
     "data.context=10000000": ["data", "too short", "data.context=10000000"],
-    "seed=0,1,2": ["for the seeds of runs write seeds=[0,1,2]"],
+    "seed=0,1,2": ["for the seeds of runs write seeds=[0,1]"],
     "optim.lr=1e−3": ["write - before negative numbers"],
     "optim.lr=shuffle(1,2)": ["has another order", "each time"],
     "hydra.searchpath=[x]": ["has no effect here", "--config-dir FOLDER"],
