@@ -149,10 +149,9 @@ def parts(case: Case) -> list[Part]:
 
     from analysis.case.learning_curves import metrics_of
     from analysis.writing import sections, tables
-    from analysis.writing.sentences import sentences
 
     study = case.study
-    answers = [*sections.question(case), *sections.overall(case), *sections.claims(case), *sentences(case)]
+    answers = [*sections.question(case), *sections.overall(case), *sections.claims(case), *sections.sentences(case)]
     band = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stddev", "max_runs_to_show": len(study.runs)}
     curves = []
     for metric in dict.fromkeys(metrics_of(study).values()):

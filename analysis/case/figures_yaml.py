@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from matplotlib.colors import is_color_like, to_hex
@@ -27,39 +27,28 @@ from ablate.runs.study import Study
 
 FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"
-LETTERS = 7.0  # points of titles, at which heights and lines are as laid out
 NARROWEST = 2.5  # inches
 WIDEST = 12.0
 SUBJECT = 40  # characters of a commit's message
 
 
-class Style(NamedTuple):
-    """A template: widths of figures in inches, the default first; points of titles; least height over width."""
-
-    widths: dict[str, float]
-    letters: float = LETTERS
-    shape: float = 0.0
-
-
-# Of each template's style file: single is one of two columns, double both, text one-column text.
+# Widths of figures in inches by style, the default first: single is one of two columns, double both, text of one.
 STYLES = {
-    "default": Style({"text": 5.5, "single": 3.3, "double": 6.9}),
-    "neurips": Style({"text": 5.5}, 8.0),
-    "icml": Style({"single": 3.25, "double": 6.75}, 8.0),
-    "acl": Style({"single": 3.03, "double": 6.3}, 8.0),
-    "slides": Style({"slide": 13.333}, 17.0, 9 / 16),
+    "default": {"text": 5.5, "single": 3.3, "double": 6.9},
+    "neurips": {"text": 5.5},
+    "icml": {"single": 3.25, "double": 6.75},
+    "acl": {"single": 3.03, "double": 6.3},
 }
 HEADER = """\
-# What the figures of this study look like (style, width, sort, order, colours, subset), and what things are
+# What the figures of this study look like (style, width, colours, subset), and what things are
 # called wherever people read (labels).  Take the # away before what you change, and run the same command again.
-# Statistics never change: what is left out is still tested.  Delete this file for the defaults."""
+# Statistics never change.  Delete this file for the defaults."""
 
 
 class Subset(Record):
     """What is drawn."""
 
     figures: list[str] | None = optional(default=None)
-    levels: dict[str, list[Any]] = optional(default={})
 
 
 class Entries(Record):
@@ -68,8 +57,6 @@ class Entries(Record):
     style: str = optional(default="default")
     width: float | str | None = optional(default=None)
     labels: dict[Any, str | int | float] = optional(default={})
-    sort: str | None = optional(default=None)
-    order: dict[str, list[Any]] = optional(default={})
     colours: dict[str, dict[Any, Any]] = optional(default={})
     subset: Subset = optional(default=Subset())
 
@@ -80,12 +67,8 @@ class Edits:
 
     width: float = 5.5
     labels: dict[str, str] = field(default_factory=dict)
-    order: dict[str, list[str]] = field(default_factory=dict)
     colours: dict[tuple[str, str], str] = field(default_factory=dict)
     figures: list[str] | None = None
-    levels: dict[str, list[str]] = field(default_factory=dict)
-    style: str = "default"
-    sort: str | None = None
 
 
 def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
@@ -114,24 +97,15 @@ def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None
     entries = parse(Entries, content)
     refuse_unknown_keys(Subset, content.get("subset", {}))
     refuse_unknown("style", entries.style, STYLES)
-    if entries.sort is not None:
-        refuse_unknown("sort", entries.sort, ["effect"])
     for name in entries.subset.figures or []:
         if kinds is not None:
             refuse_unknown("subset.figures", name, kinds)
-    edits = Edits(
-        width=width_of(entries.width, STYLES[entries.style].widths),
+    return Edits(
+        width=width_of(entries.width, STYLES[entries.style]),
         labels=labels_of(entries.labels, manifest),
-        order=levels_of(entries.order, "order", manifest),
         colours=colours_of(entries.colours, manifest),
         figures=entries.subset.figures,
-        levels=levels_of(entries.subset.levels, "subset.levels", manifest),
-        style=entries.style,
-        sort=entries.sort,
     )
-    if not shown_cells(manifest, edits):
-        raise ValueError("subset leaves no configuration; name levels that go together")
-    return edits
 
 
 def refuse_unknown(where: str, name: str, choices: Iterable[str]) -> None:
@@ -161,14 +135,6 @@ def level_of(value: Any, factor: str, manifest: Manifest, where: str) -> str:
             text = show(float(value))
     refuse_unknown(f"{where}.{factor}", text, levels)
     return text
-
-
-def levels_of(entries: dict[str, list[Any]], where: str, manifest: Manifest) -> dict[str, list[str]]:
-    """The levels of each factor as texts.  Raises ValueError."""
-    result = {}
-    for factor, levels in entries.items():
-        result[factor] = [level_of(level, factor, manifest, where) for level in levels]
-    return result
 
 
 def colours_of(entries: dict[str, dict[Any, Any]], manifest: Manifest) -> dict[tuple[str, str], str]:
@@ -240,15 +206,9 @@ def revisions(manifest: Manifest) -> dict[str, str]:
     return names
 
 
-def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
-    """The ids of the cells in the subset; without one, those of a ladder at its learning rate."""
-    ids = []
-    for cell in manifest.cells:
-        is_chosen = all(show(cell.levels.get(factor)) in levels for factor, levels in edits.levels.items())
-        is_usual = RUNG in edits.levels or not at_other_rate(cell.levels.get(RUNG))
-        if is_chosen and is_usual:
-            ids.append(cell.id)
-    return ids
+def shown_cells(manifest: Manifest) -> list[str]:
+    """The ids of the cells of figures: of a ladder, those at its learning rate."""
+    return [cell.id for cell in manifest.cells if not at_other_rate(cell.levels.get(RUNG))]
 
 
 def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
@@ -259,18 +219,16 @@ def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours
 
 def default_text(manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> str:
     """The defaults of a study as comments."""
-    levels = {factor: [show(level) for level in values] for factor, values in manifest.factors.items()}
-    shades: dict[str, dict[str, str]] = {factor: {} for factor in levels}
+    shades: dict[str, dict[str, str]] = {factor: {} for factor in manifest.factors}
     for (factor, level), colour in colours.items():
         shades[factor][level] = colour
     lines = [HEADER]
-    lines += yaml_lines({"style": "default", "width": "text", "sort": "effect"}, False)
+    lines += yaml_lines({"style": "default", "width": "text"}, False)
     labels = naming.paper_labels(manifest)
     for name in manifest.claims:
         labels.setdefault(name, name)
     lines += yaml_lines({"labels": labels}, False)
-    subset = {"figures": list(kinds), "levels": levels}
-    lines += yaml_lines({"order": levels, "colours": shades, "subset": subset}, None)
+    lines += yaml_lines({"colours": shades, "subset": {"figures": list(kinds)}}, None)
     return "\n".join(lines) + "\n"
 
 

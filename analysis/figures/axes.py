@@ -23,14 +23,11 @@ def log_axis(axis: XAxis | YAxis) -> None:
 
 
 def value_axis(axis: Axes, values: Iterable[float], most: int) -> None:
-    """An axis of the values that were tried: logarithmic if they span a factor of 4, with a place of its own for zero.
-    Above `most` values, every second one is written."""
+    """An axis of the values that were tried, logarithmic if they span a factor of 4.  Above `most` values, every second
+    one is written."""
     values = sorted(set(values))
-    low = min((value for value in values if value > 0), default=1.0)
-    if values[-1] / low >= 4:
+    if values[0] > 0 and values[-1] / values[0] >= 4:
         log_axis(axis.xaxis)
-        if values[0] <= 0:
-            axis.set_xscale("symlog", linthresh=low, linscale=0.5)
     if len(values) <= 2 * most:
         ticks = values[:: 1 + (len(values) > most)]
         axis.set_xticks(ticks, [setting(value) for value in ticks])
@@ -44,9 +41,22 @@ def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, **optio
     axis.plot(rows[x], rows["mean"], **{**look, **options})
 
 
+def diverged(axis: Axes, rows: pandas.DataFrame, x: str, looks: dict[str, Encoding]) -> None:
+    """A thin line for each diverged run, of a `label` and a `seed`, with × at its last finite value."""
+    for (label, _), run in rows.dropna(subset="mean").groupby(["label", "seed"], sort=False):
+        axis.plot(run[x], run["mean"], "-x", color=looks[label].colour, lw=0.6, markevery=[-1])
+
+
 def ends(row: Any) -> list[list[float]]:
-    """The distances of the interval's ends from the mean, as matplotlib's error bars expect them."""
+    """The distances of a bar's ends from the mean, as matplotlib's error bars expect them."""
     return [[row.mean - row.low], [row.high - row.mean]]
+
+
+def interval(axis: Axes, row: Any, start: float, colour: str) -> None:
+    """The interval of an effect in its row, from `start` on.  Of skewed differences the mean may lie outside of it."""
+    middle = start + (row.low + row.high) / 2
+    bar: dict[str, Any] = {"xerr": (row.high - row.low) / 2, "capsize": 2, "ecolor": colour, "zorder": 3}
+    axis.errorbar(middle, row.Index, fmt="none", **bar)
 
 
 def limits(values: Any) -> tuple[float, float]:

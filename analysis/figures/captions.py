@@ -10,6 +10,8 @@ from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 from analysis.case import Case
 
+COLOURS = "filled: decided, blue: better, orange: worse; open: undecided"
+
 
 def axis_label(study: Study, metric: str | None = None) -> str:
     """The metric with its unit; by default all metrics that cells are compared by."""
@@ -32,9 +34,7 @@ def result(row: Any, places: int) -> str:
         span = evidence.times(row, "mean")
     else:
         span = formatting.span(row.mean, row.low, row.high, places)
-    if row.verdict == formatting.ESTIMATE_ONLY:
-        return span
-    return f"{span}  {row.verdict}"
+    return span if row.verdict == formatting.ESTIMATE_ONLY else f"{span}  {row.verdict}"
 
 
 def with_losses(row: Any) -> str:
@@ -82,13 +82,14 @@ def lines_of(case: Case) -> pandas.DataFrame:
     """Of each cell, in the order of the plan, its panel (`facet`, the stratum) and the name of its line (`label`): what
     is compared within a stratum; if there is only one, the cell's name with the counts of lost runs."""
     manifest = case.study.manifest
-    cells = case.cells.set_index("cell")
-    several = cells["stratum"].nunique() > 1
-    rows = []
-    for cell, row in zip(manifest.cells, named_rows(cells.loc[[cell.id for cell in manifest.cells]]), strict=True):
+    several = case.cells["stratum"].nunique() > 1
+    rows = {row.cell: row for row in named_rows(case.cells)}
+    lines = []
+    for cell in manifest.cells:
         compared = [naming.assigned(manifest, name, cell.levels[name]) for name in manifest.reference]
-        rows.append((cell.id, " + ".join(compared) if several else with_losses(row), row.stratum))
-    lines = pandas.DataFrame(rows, columns=["cell", "label", "facet"])
+        label = " + ".join(compared) if several else with_losses(rows[cell.id])
+        lines.append((cell.id, label, rows[cell.id].stratum))
+    result = pandas.DataFrame(lines, columns=["cell", "label", "facet"])
     if several:
-        lines.attrs = {"lines": list(manifest.reference), "unit": "facet"}
-    return lines
+        result.attrs = {"lines": list(manifest.reference)}
+    return result

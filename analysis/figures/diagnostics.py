@@ -9,8 +9,9 @@ from ablate.runs.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
 from analysis.figures import captions
-from analysis.figures.axes import band, limits, log_axis
+from analysis.figures.axes import band, diverged, limits, log_axis
 from analysis.figures.kind import Kind, Page
+from analysis.figures.style import Encoding
 
 KINDS = {
     "grad_norm": "gradient norm",
@@ -37,15 +38,15 @@ def table(case: Case) -> pandas.DataFrame | None:
     done = values[values["status"] == "done"]
     last = done[done["step"] == done.groupby(["cell", "seed"])["step"].transform("max")]
     layers = over_seeds(last, ["facet", "cell", "layer"])
-    diverged = largest[largest["status"] == "diverged"].rename(columns={"value": "mean"}).assign(n=0)
-    parts = [steps.assign(panel="steps"), layers.assign(panel="layers"), diverged.assign(panel="diverged")]
+    lost = largest[largest["status"] == "diverged"].rename(columns={"value": "mean"}).assign(n=0)
+    parts = [steps.assign(panel="steps"), layers.assign(panel="layers"), lost.assign(panel="diverged")]
     result = pandas.concat(parts, ignore_index=True)
     result["label"] = result["cell"].map(case.cells.set_index("cell")["name"])
     result = result.reindex(columns=COLUMNS)
     band_text = captions.band_text(result["n"])
     caption = f"on one fixed batch, in evaluation mode; {band_text}; left: the largest over layers; right: at the end"
-    if len(diverged):
-        caption += "; thin, ending in ×: a run that diverged"
+    if len(lost):
+        caption += "; thin: a run that diverged"
     result.attrs = {"caption": [caption]}
     return result
 
@@ -68,12 +69,15 @@ def diagnostic_values(study: Study) -> pandas.DataFrame:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row of two panels per kind of diagnostic: over steps, and by layer at the end."""
+    looks = page.looks(table)
     facets = list(table.groupby("facet", sort=False))
     figure = page.figure(table, 1.6 * len(facets), page.legend(table))
     axes = figure.subplots(len(facets), 2, squeeze=False, sharey="row")
     for (facet, rows), (left, right) in zip(facets, axes, strict=True):
-        draw_steps(left, rows, page)
-        draw_layers(right, rows[rows["panel"] == "layers"], page)
+        for label, line in rows[rows["panel"] == "steps"].groupby("label", sort=False):
+            band(left, line, "step", looks[str(label)], markevery=1 + len(line) // 8)
+        diverged(left, rows[rows["panel"] == "diverged"], "step", looks)
+        draw_layers(right, rows[rows["panel"] == "layers"], looks)
         means = rows[rows["n"] > 0]
         if means["mean"].min() > 0 and means["mean"].max() > TIMES * means["mean"].min():
             log_axis(left.yaxis)
@@ -86,22 +90,14 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return figure
 
 
-def draw_steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    """A line with its band per cell, and a thin one for each diverged run, which ends in ×."""
-    for cell, line in rows[rows["panel"] == "steps"].groupby("cell", sort=False):
-        band(axis, line, "step", page.encodings[str(cell)], markevery=1 + len(line) // 8)
-    for (cell, _), run in rows[rows["panel"] == "diverged"].groupby(["cell", "seed"], sort=False):
-        axis.plot(run["step"], run["mean"], "-x", color=page.encodings[str(cell)].colour, lw=0.6, markevery=[-1])
-
-
-def draw_layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    """A line with its band per cell over the layers in their order; of many layers, some are named."""
+def draw_layers(axis: Axes, rows: pandas.DataFrame, looks: dict[str, Encoding]) -> None:
+    """A line with its band per label over the layers in their order; of many layers, some are named."""
     layers = list(rows["layer"].unique())
-    for cell, line in rows.groupby("cell", sort=False):
-        band(axis, line.assign(place=line["layer"].map(layers.index)), "place", page.encodings[str(cell)])
+    for label, line in rows.groupby("label", sort=False):
+        band(axis, line.assign(place=line["layer"].map(layers.index)), "place", looks[str(label)])
     names = [layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "") for layer in layers]
     every = 1 + len(layers) // 7
     axis.set_xticks(range(0, len(layers), every), names[::every])
 
 
-KIND = Kind("gradients, attention logits, activations and statistics by layer", table, draw, most=12)
+KIND = Kind("gradients, attention logits, activations and statistics by layer", table, draw)

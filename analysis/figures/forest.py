@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,10 +18,11 @@ from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures import captions, style
-from analysis.figures.axes import ends
-from analysis.figures.kind import MOST, Kind, Page
+from analysis.figures.axes import interval
+from analysis.figures.kind import Kind, Page
 
-PAGE = 64  # rows that fit on a page
+MOST = 64  # rows that fit on a page
+CROWDED = 24  # rows from which on they stand closer
 FAR = 12  # the axis ends at so many times the median distance of intervals from the line
 EFFECT = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
 CLAIM = ["relation", "mean", "low", "high", "n", "verdict", "note"]
@@ -37,11 +39,14 @@ UNITS = {
 
 def effects_table(case: Case) -> pandas.DataFrame:
     """The headline rows of `evidence.effects`, with the name and result of each row, a panel per metric (`facet`), and
-    the margin in grey."""
-    table = evidence.best_first(evidence.headline(case.effects)).reset_index(drop=True)
+    the margin in grey.  Of too many rows, those with the smallest p."""
+    effects = evidence.best_first(evidence.headline(case.effects)).reset_index(drop=True)
+    table = effects[effects["p"].rank(method="first", na_option="bottom") <= MOST]
     is_withheld = table["verdict"] == "withheld"
-    table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mask(is_withheld)
-    table["facet"] = [captions.difference_label(case.study, metric) for metric in table["metric"]]
+    estimates = table[["mean", "low", "high"]].mask(is_withheld)
+    facet = [captions.difference_label(case.study, metric) for metric in table["metric"]]
+    grey = {"line": 0.0, "grey_low": -table["margin"], "grey_high": table["margin"]}
+    table = table.assign(**estimates, facet=facet, **grey)
     table["result"] = results(table)
     rows_of = table["stratum"].value_counts()
     names = []
@@ -49,14 +54,16 @@ def effects_table(case: Case) -> pandas.DataFrame:
         factor, _, change = row.label.partition(": ")
         if row.stratum and rows_of[row.stratum] > 1:
             names.append((f"at {row.stratum}", row.label.removesuffix(f" at {row.stratum}")))
-        elif change and len(table) > MOST:
+        elif change and len(table) > CROWDED:
             names.append((factor, change))
         else:
             names.append(("", row.label))
-    table[["heading", "name"]] = pandas.DataFrame(names, columns=["heading", "name"])
+    table[["heading", "name"]] = pandas.DataFrame(names, table.index, ["heading", "name"])
     caption = effects_caption(case, table)
-    table = table.assign(line=0.0, grey_low=-table["margin"], grey_high=table["margin"])[EFFECT + DRAWN]
-    table.attrs = {"caption": caption, "empty": "one configuration: nothing to compare", "grey": "margin"}
+    if len(table) < len(effects):
+        caption.append(f"{len(table)} of {len(effects)} rows shown, those with the smallest p; tables have all")
+    table = table[EFFECT + DRAWN]
+    table.attrs = {"caption": caption, "grey": "margin"}
     return table
 
 
@@ -71,19 +78,8 @@ def effects_caption(case: Case, table: pandas.DataFrame) -> list[str]:
     manifest = case.study.manifest
     if table["low"].isna().all():
         return ["no comparison has several seeds: no intervals", *captions.closing(case)]
-    marks = [captions.simultaneous(table)]
-    is_estimate = table["verdict"].eq(ESTIMATE_ONLY)
-    if is_estimate.all():
-        marks.append("no verdicts")
-    else:
-        marks += ["filled: decided, blue: better, orange: worse", "open: undecided"]
-    for steps in table["margin_steps"].dropna().unique():
-        marks.append(f"margin: {formatting.bounds(math.nan, steps)}")
-    if is_estimate.any() and not is_estimate.all():
-        marks.append("rows without a verdict are estimates only")
-    if table["kind"].eq("interaction").any():
-        marks.append("×: by how much more one changes with the other than without")
-    lines = ["; ".join(marks), formatting.first_of(evidence.also_lines(manifest), 6)]
+    meaning = "no verdicts" if table["verdict"].eq(ESTIMATE_ONLY).all() else captions.COLOURS
+    lines = [f"{captions.simultaneous(table)}; {meaning}", formatting.first_of(evidence.also_lines(manifest), 6)]
     if manifest.tuning:
         key = naming.key_name(manifest, manifest.tuning.key)
         lines.append(f"{key} tuned per variant; intervals ignore tuning noise")
@@ -151,7 +147,7 @@ def claimed_range(row: Any, manifest: Manifest) -> tuple[float, float, float]:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A forest per unit, with headings above the rows that they are about."""
     legend = {table.attrs["grey"]: Patch(color=style.FAINT)} if table["grey_high"].notna().any() else None
-    figure, panels = page.rows(with_headings(table), 0.155 if len(table) > MOST else 0.19, legend)
+    figure, panels = page.rows(with_headings(table), 0.155 if len(table) > CROWDED else 0.19, legend)
     for axis, rows in panels:
         low, high = reach(rows)
         for row in named_rows(rows):
@@ -181,26 +177,28 @@ def reach(rows: pandas.DataFrame) -> tuple[float, float]:
     """The ends of the axis: all intervals, what is grey, and the line.  One far interval would squeeze the others into
     dots, so the axis ends at some times their median distance from the line."""
     line = float(rows["line"].max())
-    intervals = rows[["mean", "low", "high"]].astype(float)
-    most = FAR * float((intervals - line).abs().max(axis=1).median())
+    distances = rows[["mean", "low", "high", "grey_low", "grey_high"]].astype(float) - line
+    most = FAR * distances[["mean", "low", "high"]].abs().max(axis=1).median()
     if not most > 0:
         return line - 1, line + 1
-    values = intervals.join(rows[["grey_low", "grey_high"]].replace([-math.inf, math.inf], math.nan))
-    low = max(min(float(values.min(axis=None)), line), line - most)
-    high = min(max(float(values.max(axis=None)), line), line + most)
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+    finite = distances[np.isfinite(distances)].clip(-most, most)
+    low = min(finite.min(axis=None), 0.0)
+    high = max(finite.max(axis=None), 0.0)
+    margin = 0.06 * (high - low)
+    return line + low - margin, line + high + margin
 
 
 def draw_interval(axis: Axes, row: Any, low: float, high: float) -> None:
     """A point and its interval in its verdict's colour, hollow if undecided; arrows where it leaves the axis."""
     colour = style.VERDICTS.get(row.verdict, style.MUTED)
     look: dict[str, Any] = {"color": colour, "mfc": colour if row.verdict in evidence.DECIDED else "white", "zorder": 3}
-    axis.errorbar(row.mean, row.Index, xerr=ends(row), fmt="o", capsize=2, **look)
+    interval(axis, row, 0.0, colour)
+    axis.plot(row.mean, row.Index, "o", **look)
     if min(row.mean, row.low) < low:
         axis.plot(low, row.Index, "<", clip_on=False, **look)
     if max(row.mean, row.high) > high:
         axis.plot(high, row.Index, ">", clip_on=False, **look)
 
 
-EFFECTS = Kind("every effect with its interval and verdict", effects_table, draw, PAGE)
+EFFECTS = Kind("every effect with its interval and verdict", effects_table, draw)
 CLAIMS = Kind("every claim of the study file, what was found and the verdict", claims_table, draw)

@@ -1,7 +1,6 @@
 """Interactions: the mean score at each combination of two factors' levels, where parallel lines are no interaction."""
 
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
@@ -13,7 +12,6 @@ from analysis.figures.axes import on_two_lines
 from analysis.figures.kind import Kind, Page
 
 PAIRS = 4  # pairs that are drawn: those with the largest interaction
-LOST = ["diverged", "failed", "missing"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -34,11 +32,11 @@ def table(case: Case) -> pandas.DataFrame | None:
         first, second = factor.split(" x ")
         rows = [(cell.id, show(cell.levels[first]), show(cell.levels[second])) for cell in cells_of[stratum]]
         cells = pandas.DataFrame(rows, columns=["cell", "first", "second"]).merge(case.cells, on="cell")
-        cells["mean"] = cells["mean"].where(cells[LOST].sum(axis=1) == 0)
-        groups = cells.groupby(["first", "second"], sort=False)
-        means = groups[["runs", *LOST]].sum().assign(mean=groups["mean"].mean(skipna=False)).reset_index()
-        level = means["first"] + ", " + means["second"]
-        blocks.append(means.assign(stratum=stratum, factor=factor, level=level))
+        cells["mean"] = cells["mean"].where(cells["n"] == cells["runs"])
+        means = cells.groupby(["first", "second"], sort=False)["mean"].mean(skipna=False).reset_index()
+        facet = " × ".join(naming.key_name(manifest, name) for name in (first, second))
+        facet += f" at {stratum}" if stratum else ""
+        blocks.append(means.assign(factor=factor, facet=facet))
     result = pandas.concat(blocks, ignore_index=True)
     caption = "mean over seeds, none where a run has no result; how far lines are from parallel is tested in effects"
     if len(pairs) > PAIRS:
@@ -48,35 +46,28 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A panel per pair of factors."""
-    pairs = list(table.groupby(["stratum", "factor"], sort=False))
-    figure = page.figure(table, 2.0 * len(pairs))
-    axes = figure.subplots(len(pairs), squeeze=False)[:, 0]
-    for axis, ((stratum, factor), rows) in zip(axes, pairs, strict=True):
-        draw_pair(axis, rows, page)
-        title = " × ".join(naming.key_name(page.manifest, name) for name in factor.split(" x "))
-        axis.set_title(page.wrap(f"{title} at {stratum}" if stratum else title, 0.7))
-        axis.set_ylabel(on_two_lines(table.attrs["y"]))
+    """A panel per pair of factors, with a line per level of the one with fewer levels."""
+    figure, panels = page.panels(table, 2.0, {}, across=1)
+    for axis, rows in panels:
+        factor_of = dict(zip(("first", "second"), rows["factor"].iloc[0].split(" x "), strict=True))
+        along, by = sorted(factor_of, key=lambda column: -rows[column].nunique())
+        levels = list(rows[along].unique())
+        for number, (level, line) in enumerate(rows.groupby(by, sort=False)):
+            look = {
+                "ls": style.DASHES[number % len(style.DASHES)],
+                "marker": style.MARKERS[number % len(style.MARKERS)],
+            }
+            look["color"] = page.colours[factor_of[by], str(level)]
+            label = naming.named(page.manifest, level, factor_of[by])
+            axis.plot(line[along].map(levels.index), line["mean"], label=label, **look)
+        names = [page.wrap(naming.named(page.manifest, level, factor_of[along]), 0.6 / len(levels)) for level in levels]
+        every = 1 + 8 * len(levels) // page.letters()  # tick labels that would touch are left out
+        axis.set_xticks(range(0, len(levels), every), names[::every])
+        axis.margins(x=0.1)
+        axis.set(xlabel=naming.key_name(page.manifest, factor_of[along]), ylabel=on_two_lines(table.attrs["y"]))
+        title = naming.key_name(page.manifest, factor_of[by])
+        axis.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5), alignment="left")
     return figure
 
 
-def draw_pair(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    """A line per level of the factor with fewer levels."""
-    factor_of = dict(zip(("first", "second"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
-    along, by = sorted(factor_of, key=lambda column: -rows[column].nunique())
-    levels = list(rows[along].unique())
-    for number, (level, line) in enumerate(rows.groupby(by, sort=False)):
-        look = {"ls": style.DASHES[number % len(style.DASHES)], "marker": style.MARKERS[number % len(style.MARKERS)]}
-        label = naming.named(page.manifest, level, factor_of[by])
-        colour = page.colours[factor_of[by], str(level)]
-        axis.plot(line[along].map(levels.index), line["mean"], color=colour, label=label, **look)
-    names = [page.wrap(naming.named(page.manifest, level, factor_of[along]), 0.6 / len(levels)) for level in levels]
-    every = 1 + 8 * len(levels) // page.letters()  # tick labels that would touch are left out
-    axis.set_xticks(range(0, len(levels), every), names[::every])
-    axis.margins(x=0.1)
-    axis.set_xlabel(naming.key_name(page.manifest, factor_of[along]))
-    title = naming.key_name(page.manifest, factor_of[by])
-    axis.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5), alignment="left")
-
-
-KIND = Kind("whether the effect of one factor depends on another", table, draw, most=2000)
+KIND = Kind("whether the effect of one factor depends on another", table, draw)

@@ -16,13 +16,12 @@ from matplotlib.lines import Line2D
 
 from ablate.runs.records import Manifest
 from analysis.case import Case
-from analysis.case.figures_yaml import LETTERS, STYLES, Edits
+from analysis.case.figures_yaml import Edits
 from analysis.figures import style
 
-MOST = 24  # rows or cells of a readable figure
-LETTER = 0.58  # the width of a usual letter over the size of the font
+LETTERS = 17.73  # of a usual text per inch
 SAMPLE = 9  # letters that a handle of a legend and the space around an entry are wide
-LINE = 0.125  # inches per line of text, at the default size
+LINE = 0.125  # inches per line of text
 
 
 class NotebookFigure(Figure):
@@ -41,60 +40,49 @@ class Page(NamedTuple):
     width: float
     colours: dict[tuple[str, str], str]  # by (factor, level as text)
     encodings: dict[str, style.Encoding]  # by cell id
-    style: str = "default"
-
-    @property
-    def scale(self) -> float:
-        """How large letters, lines and rows are, relative to the default style."""
-        return STYLES[self.style].letters / LETTERS
 
     @property
     def narrow(self) -> bool:
         """Whether the page is one column of two, so that panels are stacked."""
-        return self.width / self.scale < 4.5
+        return self.width < 4.5
 
     def letters(self, share: float = 1.0) -> int:
         """How many letters a share of the page's width has room for."""
-        return int(share * self.width * 72 / (LETTER * LETTERS * self.scale))
+        return int(share * self.width * LETTERS)
 
     def wrap(self, text: str, share: float = 1.0) -> str:
         """A text in lines that fit a share of the page's width."""
         return textwrap.fill(text, max(6, self.letters(share)))
 
     def figure(self, table: pandas.DataFrame, height: float, legend: Mapping[str, Artist] | None = None) -> Figure:
-        """An empty figure with the table's title, and a legend below all panels.  `height` is that of the panels in
-        inches, for letters of the default size."""
+        """An empty figure with the table's title, and a legend below all panels, which are `height` inches high."""
         title = self.wrap(table.attrs["title"])
         names = [self.wrap(name, 0.85) for name in legend or ()]
         longest = max(map(len, "\n".join(names).split("\n")))
         columns = max(1, min(4, self.letters() // (longest + SAMPLE)))
         lines_of_names = max((name.count("\n") + 1 for name in names), default=0)
         lines = title.count("\n") + 1 + 1.2 * lines_of_names * math.ceil(len(names) / columns)
-        height = max((height + LINE * lines) * self.scale, STYLES[self.style].shape * self.width)
-        figure = NotebookFigure(figsize=(self.width, height), layout="constrained")
+        figure = NotebookFigure(figsize=(self.width, height + LINE * lines), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left")
         if legend:
-            place: dict[str, Any] = {"loc": "outside lower left", "ncols": columns}
-            figure.legend(legend.values(), names, **place)
+            figure.legend(legend.values(), names, loc="outside lower left", ncols=columns)
         return figure
 
-    def for_lines(self, table: pandas.DataFrame) -> "Page":
-        """The page with the encodings of a grid's factors that a table's lines differ in, `lines`: a variant keeps its
-        own in every panel and along its line."""
-        if self.manifest.design != "grid" or "lines" not in table.attrs:
-            return self
-        factors = {name: self.manifest.factors[name] for name in table.attrs["lines"]}
-        return self._replace(encodings=style.encodings(replace(self.manifest, factors=factors), self.colours))
+    def looks(self, table: pandas.DataFrame) -> dict[str, style.Encoding]:
+        """How each `label` of a table is drawn, in every panel: as its first cell, in a grid by the factors alone that
+        labels differ in, `lines`."""
+        encodings = self.encodings
+        if self.manifest.design == "grid" and "lines" in table.attrs:
+            factors = {name: self.manifest.factors[name] for name in table.attrs["lines"]}
+            encodings = style.encodings(replace(self.manifest, factors=factors), self.colours)
+        first = table.drop_duplicates("label")
+        return {label: encodings[cell] for label, cell in zip(first["label"], first["cell"], strict=True)}
 
     def legend(self, table: pandas.DataFrame, line: bool = True, marker: bool = True) -> dict[str, Artist]:
-        """A line, a marker or both per `label` of a table, as its first cell is drawn."""
+        """A line, a marker or both per `label` of a table."""
         handles: dict[str, Artist] = {}
-        first = table.drop_duplicates("label")
-        for label, cell in zip(first["label"], first["cell"], strict=True):
-            look = self.encodings[cell]
-            handles[label] = Line2D(
-                [], [], color=look.colour, ls=look.dash if line else "", marker=look.marker if marker else ""
-            )
+        for label, (colour, dash, shape) in self.looks(table).items():
+            handles[label] = Line2D([], [], color=colour, ls=dash if line else "", marker=shape if marker else "")
         return handles
 
     def panels(
@@ -152,32 +140,22 @@ class Page(NamedTuple):
 def page_of(manifest: Manifest, edits: Edits) -> Page:
     """The page of a study with the user's figures.yaml."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.style)
+    return Page(manifest, edits.width, colours, style.encodings(manifest, colours))
 
 
 class Kind(NamedTuple):
-    """A kind of figure: what it shows in one sentence, the table it draws, the drawing.
+    """A kind of figure: what it `says` in the report, its table, which is None where the study has no data for it, and
+    the drawing of that table.
 
-    `table` returns everything that is plotted, or None if a study has no data for it; its `attrs` hold `caption` (lines
-    that state the band and n) and other values for the drawing.  Equal tables give equal figures.
-    The columns `cell` (an id), or `factor` and `level` (text), identify a row for the user's subset and order; other
-    text is for display, see `naming.named`.  At most `most` cells, or effects, are drawn.  A message says
-    what a study without data for it `needs`.
+    The table has everything that is plotted, so that equal tables give equal figures; its `attrs` hold `caption`, a
+    list of lines, and other values for the drawing.
     """
 
     says: str
     table: Callable[[Case], pandas.DataFrame | None]
     plot: Callable[[pandas.DataFrame, Page], Figure]
-    most: int = MOST
-    needs: str = ""
 
     def draw(self, table: pandas.DataFrame, page: Page) -> Figure:
-        """The figure of a table; if the user's subset is empty, a message instead."""
-        with matplotlib.rc_context(style.settings(page.style)):
-            if len(table):
-                return self.plot(table, page)
-            figure = page.figure(table, 0.9)
-            axis = figure.subplots()
-            style.write_in(axis, table.attrs.get("empty", "nothing left by the subset"))
-            axis.set_axis_off()
-            return figure
+        """The figure of a table."""
+        with matplotlib.rc_context(style.RC):
+            return self.plot(table, page)

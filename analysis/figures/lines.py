@@ -8,19 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.formatting import is_number, show
+from ablate.formatting import is_number
 from ablate.runs import naming
 from ablate.runs.records import Manifest
-from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, with_band
 from analysis.figures import captions, style
-from analysis.figures.axes import band, limits, log_axis, on_two_lines, value_axis
+from analysis.figures.axes import band, limits, on_two_lines, value_axis
 from analysis.figures.kind import Kind, Page
 
 CROWDED = 8  # lines in a panel above which a setting has panels instead
-TIMES = 8  # the y axis is logarithmic if a loss grows by more than this factor
-FEWEST = 3  # values from which on a best one at the edge is reported
 RATE = "optim.lr"
 WIDTHS = "model.dim"
 CONTEXTS = "data.context"
@@ -51,11 +48,8 @@ def described(case: Case, cells: pandas.DataFrame, x: str, within: list[str], fa
     points = captions.band_text(table["n"], any(map(evidence.is_solved, names)))
     caption = f"{' or '.join(names.values())}: {points}"
     if table["diverged"].sum():
-        caption += "; ×: how many runs diverged, a point there is open and the mean of the others"
-    for status in ("failed", "missing"):
-        if status in table and table[status].sum():
-            caption += f"; {int(table[status].sum())} {status} left out"
-    table.attrs = {"x": x, "y": names, "lines": within, "unit": "label", "caption": [caption]}
+        caption += "; open: some runs diverged, the mean of the others"
+    table.attrs = {"x": x, "y": names, "lines": within, "caption": [caption]}
     return table
 
 
@@ -79,11 +73,7 @@ def lines(case: Case, x: str, panels: Iterable[str] = ()) -> pandas.DataFrame | 
     if x not in swept(manifest):
         return None
     facets = [name for name in dict.fromkeys([*panels, *task_factors(manifest)]) if name != x]
-    within = []
-    for name in manifest.factors:
-        pairs = {(cell.levels[x], show(cell.levels[name])) for cell in manifest.cells}
-        if name not in (x, *facets) and len(pairs) > len(manifest.factors[x]):  # else it changes with x
-            within.append(name)
+    within = [name for name, levels in manifest.factors.items() if len(levels) > 1 and name not in (x, *facets)]
     numbers = [name for name in within if name in swept(manifest)]
     if numbers and len(within) > 1 and math.prod(len(manifest.factors[name]) for name in within) > CROWDED:
         facets.append(min(numbers, key=lambda name: len(manifest.factors[name])))
@@ -101,10 +91,9 @@ def width(case: Case) -> pandas.DataFrame | None:
 
 
 def sensitivity(case: Case) -> pandas.DataFrame | None:
-    """A row per cell, or per cell and tuned value; `best` marks a line's best mean, or what tuning chose."""
+    """A row per cell, a line per variant over the first number that is swept, the learning rate before others; `best`
+    marks the best mean of a line."""
     manifest = case.study.manifest
-    if manifest.tuning:
-        return tuned(case)
     numbers = swept(manifest)
     if WIDTHS in numbers:  # the figure `width` has panels of contexts
         numbers = [name for name in numbers if name not in (WIDTHS, CONTEXTS)]
@@ -114,41 +103,13 @@ def sensitivity(case: Case) -> pandas.DataFrame | None:
     is_lower = table["metric"].map(lambda metric: evidence.lower_is_better(manifest, metric))
     scores = table["mean"].where(is_lower, -table["mean"])[table["diverged"] == 0].dropna()
     best = scores.groupby([table["facet"], table["label"]], sort=False).idxmin()
-    x = table.groupby(["facet", "label"])["x"]
-    is_edge = table["x"].eq(x.transform("min")) | table["x"].eq(x.transform("max"))
-    edges = []
-    for row in named_rows(table.loc[best]):
-        if is_edge[row.Index] and x.transform("size")[row.Index] >= FEWEST:
-            edges.append(f"{row.label} at {row.facet}" if row.facet else row.label)
     table["best"] = table.index.isin(best)
     table.attrs["caption"][0] += "; ring: the best of a line"
-    if edges:
-        table.attrs["caption"] += [f"best at the edge, where wider values may be better: {formatting.listed(edges)}"]
-    return table
-
-
-def tuned(case: Case) -> pandas.DataFrame | None:
-    """The tuned values: means over tuning seeds of the validation metric; none for a value that diverged."""
-    manifest = case.study.manifest
-    tuning = manifest.tuning
-    if tuning is None or not all(map(is_number, tuning.values)):
-        return None
-    rows = []
-    for cell, entry in tuning.cells.items():
-        for value, score in zip(tuning.values, entry.scores, strict=True):
-            mean = math.nan if score is None else score
-            row = {"cell": cell, "x": value, "mean": mean, "sd": 0.0, "best": value == entry.value}
-            rows.append(row | {"n": tuning.seeds, "runs": tuning.seeds, "diverged": int(score is None)})
-    cells = pandas.DataFrame(rows)
-    cells["metric"] = cells["cell"].map(evidence.validated(manifest))
-    facets = task_factors(manifest)
-    within = [name for name in manifest.factors if name not in facets]
-    table = described(case, cells, naming.key_name(manifest, tuning.key), within, facets)
-    seeds = formatting.counted(tuning.seeds, "tuning seed")
-    metrics = " or ".join(table.attrs["y"].values())
-    table.attrs["caption"] = [
-        f"{metrics}, mean over {seeds}, of which nothing is scored; ring: the value that was chosen"
-    ]
+    is_edge = table["x"].isin([table["x"].min(), table["x"].max()])
+    edges = table.loc[table["best"] & is_edge, ["label", "facet"]].agg(" at ".join, axis="columns")
+    if len(edges):
+        names = formatting.listed(edges.str.removesuffix(" at "))
+        table.attrs["caption"] += [f"best at the edge, where wider values may be better: {names}"]
     return table
 
 
@@ -168,29 +129,27 @@ def extrapolation(case: Case) -> pandas.DataFrame | None:
     for cell in manifest.cells:
         data = cell.config.data if cell.config else {}
         trained[cell.id] = data.get("length", data.get("context"))
-    facets = task_factors(manifest)
-    within = [name for name in manifest.factors if name not in facets]
     cells = pandas.concat(tables, ignore_index=True).sort_values("x", kind="stable")
     cells["trained"] = cells["cell"].map(trained)
+    facets = task_factors(manifest)
+    within = [name for name in manifest.factors if name not in facets]
     return described(case, cells, "length at evaluation", within, facets)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label."""
-    page = page.for_lines(table)
+    looks = page.looks(table)
     several = table["metric"].nunique() > 1
     figure, panels = page.panels(table, 1.9, page.legend(table), sharey=not several)
     for axis, rows in panels:
         metric = rows["metric"].iloc[0]
         value_axis(axis, table["x"], 4 if len(panels) > 2 else 8)
         axis.set_ylim(*limits(table.loc[table["metric"] == metric, ["low", "high", "mean"]]))
-        for _, line in rows.groupby("label", sort=False):
-            draw_line(axis, line.sort_values("x"), page.encodings[line["cell"].iloc[0]])
+        for label, line in rows.groupby("label", sort=False):
+            draw_line(axis, line.sort_values("x"), looks[str(label)])
         if "trained" in rows:
             for length in rows["trained"].dropna().unique():
                 axis.axvline(length, color=style.MUTED, lw=0.8, ls=(0, (3, 2)), zorder=0)
-            if evidence.lower_is_better(page.manifest, metric) and rows["high"].max() > TIMES * rows["low"].min() > 0:
-                log_axis(axis.yaxis)
         axis.set_xlabel(table.attrs["x"])
         if several or page.narrow or axis is panels[0][0]:
             axis.set_ylabel(on_two_lines(table.attrs["y"][metric]))
@@ -198,19 +157,15 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def draw_line(axis: Axes, line: pandas.DataFrame, encoding: style.Encoding) -> None:
-    """A line through means over all seeds; where runs diverged, an open point apart from it, and their count."""
-    complete = line.copy()
-    complete.loc[line["diverged"] > 0, ["mean", "low", "high"]] = math.nan
-    band(axis, complete, "x", encoding)
+    """A line through means, open where runs diverged, with a ring around the best."""
+    band(axis, line, "x", encoding)
+    lost = line[line["diverged"] > 0]
+    axis.plot(lost["x"], lost["mean"], encoding.marker, mfc="white", color=encoding.colour)
     if "best" in line:
         best = line[line["best"]]
         axis.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=encoding.colour)
-    for row in named_rows(line[line["diverged"] > 0]):
-        y = axis.get_ylim()[1] if math.isnan(row.mean) else row.mean
-        axis.plot(row.x, y, encoding.marker, mfc="white", color=encoding.colour, clip_on=False)
-        axis.annotate(f"× {row.diverged} of {row.runs} ", (row.x, y), color=encoding.colour, ha="right")
 
 
-SENSITIVITY = Kind("the final metric against a number that was swept or tuned", sensitivity, draw)
+SENSITIVITY = Kind("the final metric against a number that was swept", sensitivity, draw)
 WIDTH = Kind("the final metric against the model's width", width, draw)
 EXTRAPOLATION = Kind("the test metric against the length at evaluation", extrapolation, draw)

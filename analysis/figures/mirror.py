@@ -7,7 +7,7 @@ from typing import Any
 import pandas
 from matplotlib.figure import Figure
 
-from ablate import evidence, formatting
+from ablate import evidence
 from ablate.config.mirror import EPOCH, LENGTHS
 from ablate.formatting import flat
 from ablate.runs import naming
@@ -19,6 +19,7 @@ from analysis.figures.axes import band, limits, log_axis, value_axis
 from analysis.figures.kind import Kind, Page
 
 LOSSES = ("loss", "perplexity", "nats", "bits")  # a perplexity is a loss, too
+TIMES = 8  # the y axis is logarithmic if values grow by more than this factor
 AXES = {EPOCH: "share of training", LENGTHS: "length at evaluation / at training", None: ""}
 
 
@@ -37,25 +38,20 @@ def table(case: Case) -> pandas.DataFrame | None:
     usual |= manifest.reference | mirror.at
     published = []
     measured = []
-    absent = []
     for place, series in enumerate(mirror.series):
         label = " + ".join(naming.assigned(manifest, *pair) for pair in series.of.items())
         cells = cells_with(manifest, usual | series.of)
         if not cells:
-            absent.append(label)
             continue
         value = math.nan if series.value is None else series.value
         rows = pandas.DataFrame(series.points or [(place, value)], columns=["x", "mean"], dtype=float)
-        if series.points:
-            rows["x"] /= mirror.trained or 1
+        rows["x"] /= mirror.trained or 1
         published.append(rows.assign(cell=cells[0], label=label, facet=mirror.source, y=mirror.metric))
         rows = ours[ours["cell"].isin(cells)].fillna({"x": place})
         measured.append(rows.assign(label=label, facet="this study", y=captions.axis_label(case.study)))
     if not any(rows["mean"].notna().any() for rows in published):
         return None
     caption = f"open: published, {mirror.source}; this study: mean ± 1 SD over seeds"
-    if absent:
-        caption += f"; published, without configurations here: {formatting.listed(absent)}"
     result = pandas.concat([*published, *measured], ignore_index=True)
     result = result[["facet", "cell", "label", "x", "mean", "low", "high", "y"]]
     result.attrs = {"x": AXES.get(mirror.x, naming.key_name(manifest, str(mirror.x))), "caption": [caption]}
@@ -96,11 +92,12 @@ def points(case: Case, x: str | None) -> pandas.DataFrame | None:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """The paper's panel and this study's, side by side; on a narrow page one above the other."""
+    looks = page.looks(table)
     figure, panels = page.panels(table, 2.0, page.legend(table), across=2)
     x = table.attrs["x"]
     for axis, rows in panels:
-        for _, line in rows.groupby("label", sort=False):
-            encoding = page.encodings[line["cell"].iloc[0]]
+        for label, line in rows.groupby("label", sort=False):
+            encoding = looks[str(label)]
             band(axis, line, "x", encoding, mfc="white" if line["low"].isna().all() else encoding.colour)
             if not x:
                 axis.vlines(line["x"], line["low"], line["high"], color=encoding.colour)
@@ -108,10 +105,10 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.set_ylim(*limits(rows[["low", "high", "mean"]]))
         if x not in AXES.values():
             value_axis(axis, rows["x"], 8)
-        if x and rows["mean"].max() > lines.TIMES * rows["mean"].min() > 0:
+        if x and rows["mean"].max() > TIMES * rows["mean"].min() > 0:
             log_axis(axis.yaxis)
         axis.set(xlabel=x, ylabel=page.wrap(rows["y"].iloc[0], 0.4))
     return figure
 
 
-KIND = Kind("the paper's figure beside this study's", table, draw, most=200)
+KIND = Kind("the paper's figure beside this study's", table, draw)

@@ -1,4 +1,4 @@
-"""Pareto: the metric against a cell's cost in parameters, FLOPs or seconds, with the Pareto frontier."""
+"""Pareto: the metric against a cell's cost in parameters or FLOPs, with the Pareto frontier."""
 
 import math
 
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from ablate import evidence
-from ablate.runs.tables import is_timed, named_rows
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, with_band
 from analysis.figures import captions, style
@@ -34,10 +34,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     score = cells["mean"] if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -cells["mean"]
     cells["score"] = score.where(cells["diverged"] + cells["failed"] == 0)
     costs = {"parameters": cells.get("params"), "FLOPs per token": cells.get("flops_per_token")}
-    if is_timed(manifest):
-        runs = case.study.runs[case.study.runs["status"] == "done"]
-        seconds = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
-        costs["seconds of training steps"] = cells["cell"].map(seconds.groupby(runs["cell"]).mean())
     parts = []
     for facet, cost in costs.items():
         if cost is not None and cost.min() > 0 and cost.max() / cost.min() >= LEAST:
@@ -75,5 +71,4 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return figure
 
 
-NEEDS = "costs that differ between configurations: parameters, FLOPs, or seconds of timing=isolated"
-KIND = Kind("the metric against parameters, FLOPs and seconds", table, draw, needs=NEEDS)
+KIND = Kind("the metric against parameters and FLOPs", table, draw)

@@ -10,9 +10,12 @@ from analysis.figures import captions, style
 from analysis.figures.kind import Kind, Page
 
 
-def table(case: Case) -> pandas.DataFrame:
-    """A row per run: cell, name, facet (a metric with its unit), seed, value, batches; `result` names lost runs."""
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per run: cell, name, facet (a metric with its unit), seed, value, batches; `result` names lost runs.  None
+    if no run has a score."""
     study = case.study
+    if case.cells["mean"].isna().all():
+        return None
     batches = {cell.id: cell.batches for cell in study.manifest.cells}
     scores = evidence.scores(study)
     rows = []
@@ -42,8 +45,6 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             axis.plot(runs["value"], runs["y"], marker, color=colour, mec="white", mew=0.3, clip_on=False)
         means = rows.groupby("y")["value"].mean()
         axis.plot(means, means.index, "|", color=style.INK, ms=10, mew=1.2, zorder=4)
-        if rows["value"].isna().all():
-            style.write_in(axis, "no finished run")
         axis.grid(axis="y", lw=0.4, color=style.FAINT)
     return figure
 

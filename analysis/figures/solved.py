@@ -42,18 +42,17 @@ def table(case: Case) -> pandas.DataFrame | None:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A line per label that rises, at each step at which a run solved its task, by that run's share; it goes on to the
     last step of its panel."""
-    page = page.for_lines(table)
+    looks = page.looks(table)
     figure, panels = page.panels(table, 1.9, page.legend(table, marker=False), sharey=True)
     for axis, rows in panels:
-        for _, runs in rows.groupby("label", sort=False):
+        for label, runs in rows.groupby("label", sort=False):
             steps = sorted(runs.loc[runs["x"] < math.inf, "x"])
             shares = [count / len(runs) for count in range(len(steps) + 1)]
-            encoding = page.encodings[runs["cell"].iloc[0]]
-            x = [0, *steps, rows["end"].max()]
-            axis.step(x, [*shares, shares[-1]], where="post", color=encoding.colour, ls=encoding.dash)
+            colour, dash, _ = looks[str(label)]
+            axis.step([0, *steps, rows["end"].max()], [*shares, shares[-1]], where="post", color=colour, ls=dash)
         axis.set(ylim=(-0.03, 1.03), yticks=[0, 0.5, 1], xlabel="step")
     panels[0][0].set_ylabel("share solved")
     return figure
 
 
-KIND = Kind("how many runs have solved their task, over steps", table, draw, most=12)
+KIND = Kind("how many runs have solved their task, over steps", table, draw)

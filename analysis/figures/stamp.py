@@ -19,7 +19,6 @@ from analysis.figures.kind import Page
 
 MARK = "ablate figure "
 Stamp = dict[str, str]
-MOST = 2000  # runs up to which each run is hashed
 
 
 def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> Stamp:
@@ -30,11 +29,10 @@ def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> St
         "figure": name,
         "table": table_hash(table, page),
         "command": f"ablate analyse {manifest.study}",
+        "runs": run_hashes(study),
     }
     if manifest.source:  # imported runs
         stamp |= {"command": manifest.command, "source": manifest.source}
-    if len(study.runs) <= MOST:
-        stamp["runs"] = run_hashes(study)
     return stamp
 
 
@@ -46,10 +44,10 @@ def metadata(stamped: Stamp) -> dict[str, str]:
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
     """A hash of what is drawn: the columns, values (numbers to ten digits) and attributes of the table except the
-    caption, and the page's width, style, names and encodings."""
+    caption, and the page's width, names and encodings."""
     attributes = {name: value for name, value in table.attrs.items() if name != "caption"}
     colours = sorted((*key, colour) for key, colour in page.colours.items())
-    of_page = [rounded(page.width), page.style, page.manifest.shown, colours, page.encodings]
+    of_page = [rounded(page.width), page.manifest.shown, colours, page.encodings]
     drawn = json.dumps([table.map(rounded).to_csv(index=False), attributes, of_page], sort_keys=True, default=str)
     return hashlib.sha256(drawn.encode()).hexdigest()[:16]
 

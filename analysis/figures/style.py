@@ -2,23 +2,20 @@
 
 import hashlib
 import io
-import warnings
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, fontManager, get_font
-from matplotlib.text import Text
+from matplotlib.font_manager import fontManager
 
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
 from ablate.runs.records import Manifest
-from analysis.case.figures_yaml import LETTERS, STYLES
 
 DPI = 250
 VARYING = {"png": "Software", "pdf": "CreationDate"}  # metadata that would differ between equal figures
@@ -53,13 +50,6 @@ FALLBACKS = (
 )
 INSTALLED = {font.name for font in fontManager.ttflist}
 RC["font.family"] = [*RC["font.family"], *(name for name in FALLBACKS if name in INSTALLED)]
-SIZES = [name for name, value in RC.items() if name.endswith(("size", "width", ".pad")) and isinstance(value, float)]
-
-
-def settings(style: str) -> dict[str, Any]:
-    """Matplotlib's settings for a style: letters, lines and markers are larger by its scale."""
-    scale = STYLES[style].letters / LETTERS
-    return RC | {name: RC[name] * scale for name in SIZES}
 
 
 class Encoding(NamedTuple):
@@ -91,29 +81,24 @@ def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[s
     ladder share their encodings.
     """
     if manifest.design == "grid":
-        factor = max(
-            manifest.factors, key=lambda name: (name in manifest.reference, len(manifest.factors[name])), default=""
-        )
+        sizes = {name: (name in manifest.reference, len(levels)) for name, levels in manifest.factors.items()}
+        factor = max(sizes, key=sizes.__getitem__, default="")
         changes = {cell.id: (factor, cell.levels.get(factor)) for cell in manifest.cells}
     else:
         changes = evidence.changes(manifest)
-    variants = {}
-    colour_of: dict[str, str] = {}
+    encoding_of: dict[str, Encoding] = {}  # by the levels of a cell besides its rung
+    used = Counter[str]()
+    result = {}
     for cell in manifest.cells:
         variant = str([cell.levels[name] for name in manifest.factors if name != RUNG])
-        factor, level = changes.get(cell.id, ("", ""))
-        colour_of.setdefault(variant, palette.get((factor, formatting.show(level)), INK))
-        variants[cell.id] = variant
-    by_colour: dict[str, list[str]] = {}
-    for variant, colour in colour_of.items():
-        by_colour.setdefault(colour, []).append(variant)
-    most = max(map(len, by_colour.values()))
-    encoding_of = {}
-    for slot, (colour, group) in enumerate(by_colour.items()):
-        for place, variant in enumerate(group):
-            marker = MARKERS[(slot * most + place) % len(MARKERS)]
-            encoding_of[variant] = Encoding(colour, DASHES[place % len(DASHES)], marker)
-    return {cell: encoding_of[variant] for cell, variant in variants.items()}
+        if variant not in encoding_of:
+            factor, level = changes.get(cell.id, ("", ""))
+            colour = palette.get((factor, formatting.show(level)), INK)
+            marker = MARKERS[len(encoding_of) % len(MARKERS)]
+            encoding_of[variant] = Encoding(colour, DASHES[used[colour] % len(DASHES)], marker)
+            used[colour] += 1
+        result[cell.id] = encoding_of[variant]
+    return result
 
 
 def title(manifest: Manifest) -> str:
@@ -128,24 +113,8 @@ def save(figure: Figure, folder: Path, name: str, stamp: dict[str, str], kinds: 
     for kind in kinds:
         buffer = io.BytesIO()
         metadata = {**stamp, VARYING[kind]: None}
-        with matplotlib.rc_context(RC), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # `missing_letters` says it once
+        with matplotlib.rc_context(RC):
             figure.savefig(buffer, format=kind, dpi=DPI if kind == "png" else "figure", metadata=metadata)
         figure.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
         files.append(write_atomic(folder / f"{name}.{kind}", buffer.getvalue()))
     return sorted(files)
-
-
-def missing_letters(figure: Figure) -> set[str]:
-    """The letters in a figure that no font of the style has; they are drawn as boxes."""
-    letters = set("".join(text.get_text() for text in figure.findobj(Text))) - {"\n"}
-    for family in RC["font.family"]:
-        charmap = get_font(findfont(family)).get_charmap()
-        letters = {letter for letter in letters if ord(letter) not in charmap}
-    return letters
-
-
-def write_in(axis: Axes, text: str) -> None:
-    """A text in the middle of an empty panel."""
-    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=MUTED)
-    axis.set(xticks=[], yticks=[])

@@ -1,4 +1,4 @@
-"""Waterfall: how each step of a cumulative design, or each change to one cell, moves the metric."""
+"""Waterfall: how each step of a cumulative design moves the metric."""
 
 import math
 from typing import Any
@@ -9,23 +9,21 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.runs import naming
-from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures import captions, style
-from analysis.figures.axes import ends
+from analysis.figures.axes import interval
 from analysis.figures.kind import Kind, Page
 
-DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
 COLUMNS = ["facet", "stratum", "kind", "factor", "level", "family", "name", "result", "start", "mean", "low", "high"]
 COLUMNS += ["n", "p", "verdict", "note"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per bar, a panel per stratum: `start` in the metric's unit, the change `mean` with its interval.  The first
-    row of a stratum is the cell where bars begin, a point."""
+    row of a stratum is the cell where the steps begin, a point."""
     manifest = case.study.manifest
-    if manifest.design not in DESIGNS or case.effects.empty:
+    if manifest.design != "cumulative" or case.effects.empty:
         return None
     cells = case.cells.set_index("cell")
     places = formatting.decimals((case.effects["high"] - case.effects["low"]) / 2)
@@ -36,30 +34,17 @@ def table(case: Case) -> pandas.DataFrame | None:
         facet = ", ".join(filter(None, [captions.axis_label(case.study, effect.metric), effect.stratum]))
         if facet not in [row["facet"] for row in rows]:
             result = "; ".join([formatting.number(start["mean"], 3), *formatting.lost(start)])
-            rows.append(
-                {"facet": facet, "kind": "first", "name": start["label"], "result": result, "start": start["mean"]}
-            )
-        row = effect._asdict() | {"facet": facet, "name": change_name(manifest, effect), "start": start["mean"]}
-        rows.append(row | {"result": captions.result(effect, places)})
+            first = {"facet": facet, "kind": "first", "name": start["label"], "result": result}
+            rows.append(first | {"start": start["mean"]})
+        name = "all steps together"
+        if effect.kind == "step":
+            name = f"+ {naming.assigned(manifest, effect.factor, effect.level)}"
+        bar = {"facet": facet, "name": name, "start": start["mean"], "result": captions.result(effect, places)}
+        rows.append(effect._asdict() | bar)
     result = pandas.DataFrame(rows).reindex(columns=COLUMNS).fillna({"factor": "", "level": "", "verdict": ""})
-    bar = "one change to the configuration on top"
-    if manifest.design == "cumulative":
-        bar = "a step from the values above it"
-    intervals = captions.simultaneous(case.effects)
-    caption = f"a bar: {bar}; whiskers: {intervals}; filled: decided, blue: better, orange: worse"
-    result.attrs = {"caption": [caption, *captions.closing(case)]}
+    caption = f"a bar: a step from the values above it; whiskers: {captions.simultaneous(case.effects)}"
+    result.attrs = {"caption": [f"{caption}; {captions.COLOURS}", *captions.closing(case)]}
     return result
-
-
-def change_name(manifest: Manifest, effect: Any) -> str:
-    """What an effect changes, in words."""
-    if effect.kind == "step":
-        return f"+ {naming.assigned(manifest, effect.factor, effect.level)}"
-    if manifest.design == "cumulative":
-        return "all steps together"
-    level = naming.named(manifest, effect.level, effect.factor)
-    reference = naming.named(manifest, effect.reference, effect.factor)
-    return f"{naming.named(manifest, effect.factor)}: {level} for {reference}"
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -80,11 +65,11 @@ def draw_bar(axis: Axes, row: Any) -> None:
     """A bar from where a change starts to where it ends, with its interval, filled if it is decided."""
     colour = style.VERDICTS.get(row.verdict, style.MUTED)
     inside = colour if row.verdict in evidence.DECIDED else "white"
-    look: dict[str, Any] = {"color": inside, "edgecolor": colour, "ecolor": style.INK, "capsize": 2}
-    axis.barh(row.Index, row.mean, 0.56, row.start, xerr=ends(row), **look)
+    axis.barh(row.Index, row.mean, 0.56, row.start, color=inside, edgecolor=colour)
+    interval(axis, row, row.start, style.INK)
     if row.kind == "step":  # where the next bar starts
         end = row.start + row.mean
         axis.plot([end, end], [row.Index, row.Index + 1], color=style.MUTED, lw=0.6, zorder=1)
 
 
-KIND = Kind("how each step or single change moves the metric", table, draw, most=64)
+KIND = Kind("how each step moves the metric", table, draw)

@@ -51,14 +51,8 @@ def cite(manifest: Manifest, text: str, write: Callable[[list[str]], str]) -> st
 
 
 def names(manifest: Manifest) -> dict[str, str]:
-    """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal."""
-    papers = entries(manifest)
-    by_name = grouped((short(papers[key]), key) for key in sorted(papers))
-    named = {}
-    for name, keys in by_name.items():
-        for place, key in enumerate(keys):
-            named[key] = name + chr(ord("a") + place) if len(keys) > 1 else name
-    return named
+    """The author-year name of each paper, by key."""
+    return {key: short(entry) for key, entry in entries(manifest).items()}
 
 
 def bibliography(manifest: Manifest) -> str:
@@ -79,9 +73,4 @@ def bibliography(manifest: Manifest) -> str:
 
 def harmless(text: str) -> str:
     """A field unchanged if TeX can typeset it safely, else without braces and fully escaped."""
-    depth = 0
-    for sign in re.sub(r"\\.", "", text):
-        depth += {"{": 1, "}": -1}.get(sign, 0)
-        if depth < 0:
-            break
-    return text if depth == 0 and HARMLESS.fullmatch(text) else escape(re.sub("[{}]", "", text))
+    return text if HARMLESS.fullmatch(text) else escape(re.sub("[{}]", "", text))

@@ -14,26 +14,17 @@ CHARACTERS = (Path(__file__).parents[1] / "templates" / "characters.txt").read_t
 COMMANDS = dict(line.split(" ", 1) for line in CHARACTERS.splitlines()) | {"\0": "{}", UNBROKEN: "~"}
 # Other characters that pdfTeX has, with T1 fonts and textcomp.
 LETTERS = {*map(chr, range(0xA1, 0x180)), *"ȘșȚț€™†‡•‰„‚‹›‘’“”"} - {*"ĦħĸĿŀŉŦŧſ\u00ad"}
-BREAKABLE = 24  # characters from which on a word may be broken
-PIECE = 6  # characters between possible breaks
 WRAPPED = 24  # characters from which on a column is wrapped
 WRAPPING = r">{\raggedright\arraybackslash}X"  # a column that shares the width that others leave
 LONG_TEXT = 30  # characters from which on a column of a paper's table is one; intervals are shorter
-FITS = 90  # characters of \footnotesize in a line of an article
 PACKAGES = r"\usepackage[T1]{fontenc}, {array,booktabs,longtable,pdflscape,tabularx,textcomp}"
 
 
 def escape(text: str) -> str:
-    """Text escaped for LaTeX, without ligatures of signs, with possible line breaks in very long words, and with none
-    before % and around ±."""
+    """Text escaped for LaTeX, without ligatures of signs, and without line breaks before % and around ±."""
     text = re.sub(r"[\x00-\x1f\x7f\s]+", " ", unicodedata.normalize("NFC", text))
     text = re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", UNBROKEN, text)
-    words = []
-    for word in re.sub(r"([-,'])(?=\1)", "\\1\0", text).split(" "):
-        step = PIECE if len(word) >= BREAKABLE else max(1, len(word))
-        pieces = [word[start : start + step] for start in range(0, len(word), step)]
-        words.append(r"\allowbreak{}".join("".join(map(character, piece)) for piece in pieces))
-    return " ".join(words)
+    return "".join(map(character, re.sub(r"([-,'])(?=\1)", "\\1\0", text)))
 
 
 def character(sign: str) -> str:
@@ -93,7 +84,7 @@ def caption(title: str, sentences: list[str]) -> str:
 
 
 def full_table(table: Table) -> str:
-    """All columns, for an appendix in one column: over pages, and across a page where they need it."""
+    """All columns, for an appendix in one column: over pages, and across each page."""
     rows = table.rows
     head, *body = rows_of(rows)
     widths = []
@@ -102,11 +93,10 @@ def full_table(table: Table) -> str:
         widths.append(2 + max(max(map(len, words)), min(WRAPPED, rows[name].str.len().max())))
     share = (1 - 0.01 * len(widths)) / sum(widths)  # of the line, without the space between columns
     columns = [rf">{{\raggedright\arraybackslash}}p{{{share * width:.3f}\linewidth}}" for width in widths]
-    is_wide = sum(widths) > FITS
     lines = [
         f"% needs {PACKAGES}, and \\onecolumn before it",
-        *([r"\begin{landscape}"] if is_wide else []),
-        rf"{{\{'scriptsize' if is_wide else 'footnotesize'}\setlength{{\tabcolsep}}{{.005\linewidth}}",
+        r"\begin{landscape}",
+        r"\scriptsize\setlength{\tabcolsep}{.005\linewidth}",
         rf"\begin{{longtable}}{{@{{}}{''.join(columns)}@{{}}}}",
         rf"\caption{{{escape(table.title)}}}\label{{tab:{table.name}-full}}\\",
         head,
@@ -114,9 +104,8 @@ def full_table(table: Table) -> str:
         r"\endhead",
         *body[2:],
         r"\end{longtable}",
-        *[rf"\noindent {escape(note)}\par" for note in table.all_notes],
-        "}",
-        *([r"\end{landscape}"] if is_wide else []),
+        *[rf"\noindent {escape(note)}\par" for note in table.notes],
+        r"\end{landscape}",
     ]
     return "\n".join(lines) + "\n"
 

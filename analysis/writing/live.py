@@ -20,8 +20,7 @@ from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.writing.chart import chart
 from analysis.writing.page import page, sections_html
-from analysis.writing.sections import Section, claims, notes, overall, warnings
-from analysis.writing.sentences import sentences
+from analysis.writing.sections import Section, claims, notes, overall, sentences, warnings
 from analysis.writing.tables import Table
 
 HOST = "127.0.0.1"
@@ -85,8 +84,6 @@ class Live:
             states = runs.by_state()
             lost = [*states.get("failed", []), *states.get("diverged", [])]
             failures = [f"{run.name}: {run.ending()} ({run.run.result_file})" for run in lost[:MOST]]
-            if len(lost) > MOST:
-                failures.append(f"and {len(lost) - MOST:,} more")
             failures += progress.damage(runs)[:MOST]
             expected = runs.expected_seconds()
             rows = pandas.DataFrame([run.row(expected) for run in states.get("running", [])], columns=RUNNING)

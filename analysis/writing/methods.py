@@ -105,10 +105,8 @@ def cited(manifest: Manifest, factor: str, level: Any) -> str:
 def models(case: Case, cells: list[Cell]) -> str:
     """The form, the size and the shared components of the models."""
     manifest = case.study.manifest
-    forms = []
-    for name in sorted({class_of(cell.planned_config.model) for cell in cells}):
-        hyphenated = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()  # encoder-decoder; acronyms stay
-        forms.append(name if name.isupper() else hyphenated)
+    kinds = {class_of(cell.planned_config.model) for cell in cells} - {""}
+    forms = sorted(re.sub(r"\B(?=[A-Z])", "-", name).lower() for name in kinds)  # encoder-decoder
     params = ranged(map(formatting.size, sorted({int(cell.params or 0) for cell in cells})))
     sizes = {"layers": "layers", "heads": "heads", "dim": "width", "dropout": "dropout"}
     values = [f"{name} {settings(cells, 'model', key)}" for key, name in sizes.items()]
@@ -117,7 +115,7 @@ def models(case: Case, cells: list[Cell]) -> str:
         classes = {class_of(getattr(cell.config, part)) for cell in cells}
         if part not in manifest.factors and len(classes) == 1 and "" not in classes:
             parts.append(f"{naming.key_name(manifest, part)} {classes.pop()}{mention(manifest, part)}")
-    form = f"{listed(filter(None, forms))} Transformers".strip()
+    form = f"{listed(forms)} Transformers".strip()
     return f"The models are {form}{mention(manifest, 'model', 'preset')} with {listed(parts)}."
 
 
@@ -165,10 +163,6 @@ def learning_rate(case: Case, cells: list[Cell]) -> str:
         chosen = f", {tuned_over(tuned)},"
     elif len({config.optim.lr for config in configs}) == 1:
         chosen = ", which all configurations share and which was not tuned,"
-    if all(config.optim.warmup >= config.train.steps for config in configs):
-        return (
-            f"The learning rate{chosen} rises for the whole run, by the slope of a warm-up to {peak} in {warmup} steps."
-        )
     schedule = listed(sorted({class_of(config.schedule).lower() for config in configs}))
     floor = "" if schedule == "constant" else f", to {settings(cells, 'optim', 'min_lr_ratio')} of the peak"
     course = f"with a {schedule} schedule after {warmup} steps of linear warm-up{floor}"
@@ -224,12 +218,7 @@ def seeds(case: Case) -> str:
     fixed = {config.seed.data for config in manifest.configs}
     if len(fixed) == 1 and fixed != {None}:
         batches = f"all runs see the same batches in the same order, those of seed {fixed.pop()}"
-    shares = [cell.shared_draws for cell in manifest.cells if not cell.reference and cell.shared_draws is not None]
-    weights = ""
-    if shares:
-        percents = dict.fromkeys(f"{100 * share:.0f} %" for share in (min(shares), max(shares)))
-        weights = f", and {' to '.join(percents)} of its initial weights are the reference's"
-    return f"{text}; {batches}{weights}, so that seeds pair{which}."
+    return f"{text}; {batches}, so that seeds pair{which}."
 
 
 def metric(case: Case, cells: list[Cell]) -> str:
@@ -273,12 +262,8 @@ def effects(case: Case) -> list[str]:
     if margin and not evidence.described(manifest):
         late = "" if evidence.margin_of(manifest.margin).registered else ", which was written after results,"
         texts.append(f"Differences within a margin of {margin}{late} count as negligible or equivalent.")
-    others = case.study.beside.get("exchange")
-    if others:
-        steps = sorted({cell.planned_config.train.steps for cell in others.manifest.cells})
-        trained = f"which was trained for {listed(f'{n:,}' for n in steps)} steps"
-        unit = f"in training steps of the reference, {trained}"
-        texts.append(f"Effects are also given {unit}, with Fieller's intervals.")
+    if "exchange" in case.study.beside:
+        texts.append("Effects are also given in training steps of the reference, with Fieller's intervals.")
     if manifest.sequential:
         looks = listed(map(str, manifest.sequential.looks))
         texts.append(f"Interim analyses were planned at {looks} seeds; the 5 % are split evenly over them.")
@@ -299,20 +284,13 @@ def claims(case: Case) -> str:
 
 def losses(case: Case) -> str:
     """The runs without a result."""
-    study = case.study
-    statuses = study.runs["status"].value_counts()
+    statuses = case.study.runs["status"].value_counts()
     lost = [f"{statuses[name]} {name}" for name in LOST if name in statuses]
-    unscored = int(statuses.get("done", 0) - case.cells["n"].sum())
-    if unscored > 0:
-        lost.append(f"{unscored} done without the metric")
-    total = counted(len(study.runs), "run")
-    if not lost:
+    total = counted(len(case.study.runs), "run")
+    scored = int(case.cells["n"].sum())
+    if scored == len(case.study.runs):
         return f"All {total} ended with a result."
-    solved = any(map(evidence.is_solved, evidence.measures(study.manifest)))
-    number = "those that diverged count as unsolved" if solved else "none of them is given a number"
-    if case.effects["verdict"].eq("withheld").any():
-        number += ", and there is no verdict where the two sides lost different numbers of runs to divergence"
-    return f"Of {total}, {listed(lost)}; {number}."
+    return f"Of {total}, {scored} have a result{f' ({listed(lost)})' if lost else ''}."
 
 
 def machine(case: Case) -> str:

@@ -1,6 +1,5 @@
 """All files of an analysis: figures, tables, files for a paper, and the report."""
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,9 +8,9 @@ from ablate.runs.files import read_json, write_atomic, write_json
 from analysis import figures
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE
-from analysis.writing import bibliography, latex, macros, methods, page, sections, tables
+from analysis.writing import bibliography, latex, methods, page, sections, tables
 
-RECORD = ".written.json"  # the files of the last analysis, each with a hash
+RECORD = ".written.json"  # the names of the files of the last analysis
 
 
 def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
@@ -22,7 +21,7 @@ def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
         files = [*figures.write(case, folder), *folder.glob(FILE)]
         files += [*tables.write(case, folder), *write_paper(case, folder), *page.write(case, folder)]
         old = remove_stale(folder, files)
-        write_json(folder / RECORD, {file.name: digest(file) for file in files})
+        write_json(folder / RECORD, {"files": [file.name for file in files]})
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     return files, old
@@ -32,7 +31,6 @@ def write_paper(case: Case, folder: Path) -> list[Path]:
     """Write the files for a paper, those that have content."""
     pictures = sections.pictures(case)
     texts = {
-        "macros.tex": macros.page(case),
         "figures.tex": "\n".join(latex.figure(picture.name, picture.caption) for picture in pictures),
         "references.bib": bibliography.bibliography(case.study.manifest),
         "methods.md": tables.paragraph(methods.markdown(case).strip()) + "\n",
@@ -45,21 +43,15 @@ def write_paper(case: Case, folder: Path) -> list[Path]:
 
 
 def remove_stale(folder: Path, files: Iterable[Path]) -> list[str]:
-    """Remove files that only the last analysis wrote, unless they were changed since; returns their names."""
+    """Remove files that only the last analysis wrote; returns their names."""
     try:
-        recorded = read_json(folder / RECORD)
+        recorded = read_json(folder / RECORD).get("files", [])
     except (FileNotFoundError, Corrupt):
         return []
-    names = {file.name for file in files}
     removed = []
-    for name in sorted(recorded.keys() - names):
+    for name in sorted({*recorded} - {file.name for file in files}):
         file = folder / Path(name).name
-        if file.is_file() and digest(file) == recorded[name]:
+        if file.is_file():
             file.unlink()
             removed.append(file.name)
     return removed
-
-
-def digest(file: Path) -> str:
-    """The beginning of a file's SHA-256."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

@@ -3,24 +3,21 @@
 The CSV files beside them hold every column and digit, with the keys of the command line.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas
 
 from ablate import evidence, formatting
-from ablate.config.schema import STUDY_KEYS
 from ablate.evidence.claim_text import claim_formula, claim_label, edited_and_withdrawn
 from ablate.formatting import decimals, number, p_text, span
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
-from ablate.runs.tables import is_timed, named_rows
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 
 # Columns of runs that runs.csv leaves out.
@@ -31,7 +28,6 @@ MARK = "†"  # of verdicts whose intervals do not allow for interim analyses
 MOST_LISTED = 12  # runs that a remark names
 LONG = 40  # rows of a table that a page folds
 COLUMNS_OF_A_PAGE = 8
-WIDE = 6  # configurations up to which they are columns of the table of differences
 Row = dict[str, str]
 
 
@@ -39,8 +35,7 @@ class Table(NamedTuple):
     """A table of texts.
 
     `rows` has all columns, `main` names those that a page shows (all if it is empty), and `paper` holds what a paper
-    shows, with `caption`, sentences after the title.  `notes` are sentences for below the table, `column_notes` those
-    on columns that a page may not show.
+    shows, with `caption`, sentences after the title.  `notes` are sentences for below the table.
     """
 
     name: str  # of its files
@@ -50,22 +45,11 @@ class Table(NamedTuple):
     main: list[str] = []  # noqa: RUF012
     paper: pandas.DataFrame | None = None
     caption: list[str] = []  # noqa: RUF012
-    column_notes: Mapping[str, str] = MappingProxyType({})
 
     @property
     def shown(self) -> pandas.DataFrame:
         """The columns for a page."""
         return self.rows[[name for name in self.main if name in self.rows]] if self.main else self.rows
-
-    @property
-    def all_notes(self) -> list[str]:
-        """The notes on the table with all columns."""
-        return [*self.notes, *(note for name, note in self.column_notes.items() if name in self.rows)]
-
-    @property
-    def shown_notes(self) -> list[str]:
-        """The notes on the columns for a page."""
-        return [*self.notes, *(note for name, note in self.column_notes.items() if name in self.shown)]
 
     @property
     def is_long(self) -> bool:
@@ -121,11 +105,9 @@ def csv_tables(case: Case) -> dict[str, pandas.DataFrame]:
 
 
 def runs_csv(study: Study) -> pandas.DataFrame:
-    """A row per run: configuration, seed, status, factors, budget, metrics, path, what matching chose.  Configurations
-    are in the study's order, so that programs that take the first level as the reference take the study's."""
-    matched = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
-    chosen = pandas.DataFrame([matched[cell] for cell in study.runs["cell"]], index=study.runs.index)
-    return study.runs.drop(columns=RUN_FIELDS, errors="ignore").join(chosen)
+    """A row per run: configuration, seed, status, factors, budget, metrics, path.  Configurations are in the study's
+    order, so that programs that take the first level as the reference take the study's."""
+    return study.runs.drop(columns=RUN_FIELDS, errors="ignore")
 
 
 def scored_cells(case: Case) -> pandas.DataFrame:
@@ -175,7 +157,6 @@ def effects_table(case: Case) -> Table:
         main=main,
         paper=frame(paper),
         caption=[*filter(None, caption)],
-        column_notes=effects_column_notes(case.study),
     )
 
 
@@ -211,7 +192,7 @@ def effect_row(case: Case, row: Any) -> Row:
     several = len(evidence.measures(manifest)) > 1
     losses = row.failed + row.missing + row.diverged + row.diverged_reference
     worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
-    texts = {
+    return {
         "effect": row.label,
         "metric": naming.metric_name(manifest, row.metric) if several else "",
         "difference [95 %]": difference(row),
@@ -222,16 +203,10 @@ def effect_row(case: Case, row: Any) -> Row:
         "role": "main comparison" if row.family else "estimate only",
         "seeds": f"{row.n} {'paired' if row.paired else 'unpaired'}",
         "SD of the difference": number(row.sd, decimals([row.sd])),
-        "correlation of the sides": number(row.correlation, 2),
-        "smallest effect found": number(row.smallest, decimals([row.smallest])),
+        "smallest effect found (80 % power)": number(row.smallest, decimals([row.smallest])),
         "margin": number(row.margin, decimals([row.margin])),
         "runs without result": str(int(losses)),
-        "training FLOPs": ratio(row.flops_ratio),
-        time_heading(case.study): ratio(row.seconds_ratio),
     }
-    if hasattr(row, "match_difference"):
-        texts[f"left by match={manifest.match}"] = formatting.remainder(row.match_difference)
-    return texts
 
 
 def paper_row(case: Case, row: Any) -> Row:
@@ -256,11 +231,6 @@ def is_unadjusted(row: Any) -> bool:
     return bool(row.unadjusted and row.verdict in evidence.DECIDED)
 
 
-def ratio(value: float) -> str:
-    """A cost as a multiple of the other side's."""
-    return f"×{number(value, 2)}" if formatting.known(value) else "–"
-
-
 def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
     """What the columns of the effects mean, and how they are judged."""
     study = case.study
@@ -272,6 +242,8 @@ def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
         notes.append(f"Intervals are simultaneous over the {count} ({kind}).")
     if family < len(effects):
         notes.append("Other rows are estimates only, with 95 % intervals that are not corrected.")
+    if effects["worth"].notna().any():
+        notes.append("Worth in steps: by how many per cent more (+) or fewer (−) steps the reference gains as much.")
     if not study.manifest.is_foreign:
         notes.append("The differences hold for one corpus and one size; intervals cover the choice of seeds.")
     notes += [families(case), evidence.sequential_state(study, effects, case.claims)]
@@ -280,28 +252,6 @@ def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
         notes.append(f"{heading}:")
         notes += [f"{name}: {', '.join(differences)}" for name, *differences in values]
     return [*filter(None, notes), *remarks(study)]
-
-
-def effects_column_notes(study: Study) -> Row:
-    """What columns of the effects mean."""
-    if study.manifest.is_foreign:
-        time = "Times are of whole runs, as multiples of the other side's."
-    else:
-        speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
-        time = f"Time is a multiple of the other side's and includes evaluations ({speed})."
-    return {
-        "worth in steps": "Worth in steps: how many per cent more (+) or fewer (−) training steps of the reference "
-        "bring as much.",
-        "smallest effect found": "Smallest effect found: the smallest that a new study of as many seeds finds with "
-        "80 % power.",
-        "training FLOPs": "Training FLOPs are multiples of the other side's.",
-        time_heading(study): time,
-    }
-
-
-def time_heading(study: Study) -> str:
-    """The heading of the time of effects."""
-    return "CPU time" if study.time_column == "cpu_seconds" else "time"
 
 
 def families(case: Case) -> str:
@@ -318,21 +268,24 @@ def claims_table(case: Case) -> Table:
     paper = []
     for row, metric in zip(named_rows(case.claims), metrics, strict=True):
         is_multiplier = row.relation == "multiplier" and row.n
-        text = evidence.times(row, "mean") if is_multiplier else difference(row)
-        name = claim_label(manifest, row.name)
-        short = {"claim": name, "difference [95 %]": text, "p (Holm)": p_text(row.p_holm)}
+        judged = unadjusted_verdict(row, row.verdict)
         written = "registered" if row.registered else "post hoc"
-        more = {"written": f"{written}, edited" if row.edited else written, "seeds": str(row.n), "finding": row.says}
-        verdict = unadjusted_verdict(row, row.verdict)
-        judged = f"{verdict}: {row.note}" if row.note else verdict
-        rows.append({**short, "verdict": judged, **more})
+        texts = {
+            "claim": claim_label(manifest, row.name),
+            "difference [95 %]": evidence.times(row, "mean") if is_multiplier else difference(row),
+            "p (Holm)": p_text(row.p_holm),
+            "verdict": f"{judged}: {row.note}" if row.note else judged,
+            "written": f"{written}, edited" if row.edited else written,
+            "seeds": str(row.n),
+            "finding": row.says,
+        }
+        rows.append(texts)
         says = claim_formula(manifest, manifest.claims[row.name].claim, row)
         if metric != usual:
             says += f" ({metric})"
-        in_paper = {"claim": name, "says": says, "difference [95 %]": text}
-        if case.claims["n"].nunique() > 1:
-            in_paper["n"] = str(row.n)
-        paper.append(in_paper | {"p (Holm)": short["p (Holm)"], "verdict": marked(row, row.verdict)})
+        in_paper = {"claim": texts["claim"], "says": says, "verdict": marked(row, row.verdict)}
+        paper.append(texts | in_paper)
+    columns = ["claim", "says", "difference [95 %]", "seeds", "p (Holm)", "verdict"]
     notes = [
         "Holm's step-down decides registered claims; their intervals are simultaneous, so that one may hold zero, or "
         "leave the margin, where the claim is decided. Registered: written before any seed had results on both sides."
@@ -340,9 +293,9 @@ def claims_table(case: Case) -> Table:
     notes += filter(None, [edited_and_withdrawn(manifest), families(case)])
     main = ["claim", "difference [95 %]", "p (Holm)", "verdict", "written"]
     where = "" if len({*metrics}) == 1 else " where no other quantity is named"
-    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes, *caption_cautions(case.study)]
+    caption = [f"Differences are in {usual}{where}.", *notes, *caption_cautions(case.study)]
     notes += cautions(case.study)
-    return Table("claims", "Claims", frame(rows), notes, main, frame(paper), [*filter(None, caption)])
+    return Table("claims", "Claims", frame(rows), notes, main, frame(paper).filter(columns), caption)
 
 
 def claim_metric(manifest: Manifest, row: Any) -> str:
@@ -381,7 +334,6 @@ def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
         spread = " (one seed)"
     params = getattr(row, "params", None)
     change = getattr(row, "params_vs_reference", None)
-    vectors = getattr(row, "vectors_seconds", None)
     several = len(evidence.measures(manifest)) > 1
     texts = {
         "configuration": row.name,
@@ -393,7 +345,6 @@ def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
         "missing": str(row.missing),
         "parameters": f"{int(params):,}" if formatting.known(params) else "–",
         "more parameters": formatting.percent(change) if formatting.known(change) and not row.reference else "",
-        "vectors, CPU-s": number(vectors, 1) if formatting.known(vectors) else "–",
     }
     if hasattr(row, "match"):
         texts[naming.key_name(manifest, row.chosen)] = str(row.chosen_value)
@@ -414,63 +365,15 @@ def diverged_share(row: Any) -> str:
     return f"{row.diverged} of {ended} [{100 * row.diverged_low:.0f} %, {100 * row.diverged_high:.0f} %]"
 
 
-def runs_table(study: Study) -> Table:
-    """Every run with its status and score."""
-    metrics = evidence.endpoints(study.manifest)
-    score = naming.metric_name(study.manifest, *dict.fromkeys(metrics.values()))
-    overfits = evidence.overfit(study).notna()
-    rows = []
-    for run, is_overfitting in zip(study.runs.to_dict("records"), overfits, strict=True):
-        row = {
-            "configuration": run["label"],
-            "seed": str(run["seed"]),
-            "status": f"{run['status']}, overfits" if is_overfitting else run["status"],
-            score: number_of(run.get(metrics[run["cell"]]), 4),
-            "steps": number_of(run.get("steps"), 0),
-            "seconds": number_of(run.get("seconds"), 0),
-            "run": run["path"] if isinstance(run["path"], str) else "–",
-            "error": run["error"] if isinstance(run["error"], str) else "",
-        }
-        rows.append(row)
-    return Table("runs", "Runs", frame(rows))
-
-
 def lost_table(study: Study) -> Table:
     """The runs without a result, with the reasons."""
-    runs = runs_table(study).rows
-    return Table("lost", "Runs without a result", runs[~runs["status"].str.startswith("done")])
-
-
-def number_of(value: Any, places: int) -> str:
-    """A number, or a dash if it is none."""
-    return number(value, places) if isinstance(value, int | float) else "–"
-
-
-def settings(manifest: Manifest) -> pandas.DataFrame:
-    """The settings of each configuration (rows) as texts by dotted name, "–" where it has none.  A component's class is
-    listed under the component's name."""
     rows = []
-    for cell in manifest.cells:
-        config = cell.config.as_json() if cell.config else {}
-        nested = {key: value for key, value in config.items() if key not in STUDY_KEYS}
-        row = {}
-        for key, value in formatting.flat(nested).items():
-            if not key.endswith("_partial_"):
-                text = json.dumps(value) if isinstance(value, list) else formatting.setting(value)
-                row[key.removesuffix("._target_")] = text
+    for run in study.runs[study.runs["status"] != "done"].to_dict("records"):
+        row = {"configuration": run["label"], "seed": str(run["seed"]), "status": run["status"]}
+        for name in ("path", "error"):
+            row[name] = run[name] if isinstance(run[name], str) else "–"
         rows.append(row)
-    return pandas.DataFrame(rows, [cell.label for cell in manifest.cells]).fillna("–")
-
-
-def differences_table(manifest: Manifest) -> Table:
-    """The settings in which configurations differ."""
-    table = settings(manifest)
-    differing = table.loc[:, table.nunique() > 1]
-    if len(table) <= WIDE:
-        differing = differing.T
-    name = "setting" if len(table) <= WIDE else "configuration"
-    rows = differing.rename_axis(name).reset_index(allow_duplicates=True)
-    return Table("differences", "Settings in which configurations differ", rows if differing.size else rows.head(0))
+    return Table("lost", "Runs without a result", frame(rows))
 
 
 def compared_table(manifest: Manifest) -> Table:
@@ -512,7 +415,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "runs": ("runs", lambda row: str(row.runs)),
     "compute": ("compute, FLOPs", lambda row: f"{row.compute:.1e}".replace("e+", "e")),
     "worth": ("worth in steps [95 %]", lambda row: evidence.worth_words(row, "").removeprefix("worth ") or "–"),
-    "cost": ("cost", lambda row: ratio(row.cost)),
+    "cost": ("cost", lambda row: f"×{number(row.cost, 2)}" if formatting.known(row.cost) else "–"),
     "multiplier": ("multiplier [95 %]", evidence.times),
     "trend": ("trend [95 %]", lambda row: span(row.trend, row.trend_low, row.trend_high, 2)),
     "mean": ("difference [95 %]", difference),
@@ -588,7 +491,7 @@ def sentence(text: str) -> str:
 def markdown(table: Table) -> str:
     """A table in Markdown, with all columns and its notes below."""
     parts = [markdown_rows(table.rows)] if len(table.rows) else []
-    parts += [f"{paragraph(note)}\n" for note in table.all_notes]
+    parts += [f"{paragraph(note)}\n" for note in table.notes]
     return "\n".join(parts)
 
 

@@ -182,8 +182,6 @@ def skewed(levels: dict[str, Any], seed: int) -> float:
 def many(folder: Path) -> str:
     margin = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     factors = {"ffn": [f"v{i}" for i in range(13)], "norm": ["ln", "rms"]}
-    edits = {"order": {"norm": ["rms", "ln"], "ffn": ["v4", "v1"]}}
-    (folder / "figures.yaml").write_text(json.dumps(edits))
     return fabricate(folder, factors, range(5), far_off, margin=margin, every=400)
 
 

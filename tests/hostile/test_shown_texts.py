@@ -54,10 +54,10 @@ def test_what_acts_is_spelled_out_everywhere(tmp_path, capsys, monkeypatch):
     for file in out.iterdir():
         if file.suffix in TEXTS:
             texts[file.name] = file.read_text(encoding="utf-8")
-    assert {"report.html", "report.md", "methods.tex", "macros.tex", "references.bib"} <= texts.keys()
+    assert {"report.html", "report.md", "methods.tex", "references.bib"} <= texts.keys()
     for name, text in texts.items():
         assert not set(text) & set(ACTING), name
-    for name in ("macros.tex", "methods.tex", "claims.tex", "effects.tex"):
+    for name in ("methods.tex", "claims.tex", "effects.tex"):
         for line in texts[name].replace("\\%", "").splitlines():
             code = line.partition("%")[0]
             assert "\\input{" not in code and "\\write18" not in code, (name, line)

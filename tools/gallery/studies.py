@@ -19,13 +19,13 @@ from ablate.runs.manifest import refusing
 from ablate.runs.records import Manifest
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.figures.kind import MOST
 from analysis.writing import tables
 from analysis.writing.tables import Table
 from gallery.answers import answer_of
 
 RESULTS = Path("experiments") / "results"
 BY_HAND = "finding.md"  # what people wrote about a study, beside its tables
+CROWDED = 24  # effects above which a forest of them is not shown unless they are tested
 ANSWER = "Answer:"  # how the first line of that begins, if it is the answer to the study's question
 FIGURES = "figures"  # the generated folder beside a study's tables
 SHEETS = ("claims", "effects", "ladder", "speed", "cells")
@@ -68,7 +68,7 @@ class Trained:
         """The table of each figure by name: the one that reproduces the paper's, then mirror, effects (unless they are
         many, and none is tested) and claims."""
         names = [self.manifest.figure, "mirror"]
-        is_crowded = len(evidence.headline(self.case.effects)) > MOST
+        is_crowded = len(evidence.headline(self.case.effects)) > CROWDED
         if not (is_crowded and evidence.described(self.manifest)):
             names.append("effects")
         names.append("claims")

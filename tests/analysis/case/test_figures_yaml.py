@@ -10,7 +10,6 @@ import pytest
 from fake_studies import a_cell, a_manifest, fabricate, with_cells
 from shown_studies import claim
 
-from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.runs.records import Manifest
 from ablate.runs.study import load_study
@@ -20,7 +19,7 @@ from analysis.case.figures_yaml import FILE, STYLES, cell_label, edits_of, write
 from analysis.cli.main import main
 from analysis.figures import style
 from analysis.figures.kind import page_of
-from analysis.writing.sentences import sentences
+from analysis.writing.sections import sentences
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
 
@@ -42,14 +41,13 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path):
     write_defaults(file, manifest, ["effects"], style.colours(manifest))
     assert figures.edits(case) == edits_of(Path("nowhere"), manifest, [])
     assert "#   ffn=mlp: ReLU MLP\n" in file.read_text()
-    assert "#   ffn: [mlp, glu, swiglu]\n" in file.read_text()
     file.write_text("# mine\nwidth: single\n")
     write_defaults(file, manifest, ["effects"], style.colours(manifest))
-    assert figures.edits(case).width == STYLES["default"].widths["single"]
+    assert figures.edits(case).width == STYLES["default"]["single"]
 
 
 def test_a_heading_without_entries_changes_nothing(tmp_path):
-    case = made(tmp_path, "labels:\norder:\nsubset:\n")
+    case = made(tmp_path, "labels:\ncolours:\nsubset:\n")
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
 
 
@@ -61,8 +59,6 @@ def test_every_default_can_be_taken_out_of_its_comment(tmp_path):
     file.write_text("\n".join(line.removeprefix("# ") for line in lines[3:]))
     edits = figures.edits(case)
     assert edits.labels == {} and edits.figures == kinds
-    levels = {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": ["1e-05", "1", "true"]}
-    assert edits.order == edits.levels == levels
     assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
 
 
@@ -90,26 +86,8 @@ def test_a_cell_is_called_by_the_labels_of_its_levels(levels, label):
     assert cell_label(manifest, a_cell(levels=levels)) == label
 
 
-def test_a_subset_changes_what_is_shown_and_no_number(tmp_path):
-    text = "subset: {levels: {ffn: [mlp, swiglu], optim.lr: [1e-2]}, figures: [effects, seeds]}\n"
-    case = made(tmp_path, text)
-    tables = figures.tables(case)
-    assert list(tables) == ["effects", "seeds"]
-    note = "4 of 12 configurations shown; tables have all, subset in figures.yaml chooses"
-    assert note in tables["seeds"].attrs["caption"]
-    shown = tables["effects"]
-    assert set(shown["level"]) == {"rms", "swiglu", "rms, swiglu", "rms, 0.01", "swiglu, 0.01"}
-    same = shown.merge(evidence.effects(case.study), on=["level", "stratum", "kind", "low", "high"])
-    assert len(same) == len(shown)
-
-
-def test_levels_with_commas_are_levels(tmp_path):
-    """In subsets and orders, alone and crossed."""
-    betas = ["[0.9, 0.95]", "[0.9, 0.99]", "[0.8, 0.9]"]
-    text = f"subset: {{levels: {{hidden: {json.dumps(betas)}}}}}\n"
-    tables = figures.tables(made(tmp_path, text, {"norm": ["ln", "rms"], "hidden": betas}))
-    for name in ("effects", "seeds"):
-        assert not any("shown" in line for line in tables[name].attrs["caption"])
+def test_only_the_figures_that_are_named_are_drawn(tmp_path):
+    assert list(figures.tables(made(tmp_path, "subset: {figures: [effects, seeds]}\n"))) == ["effects", "seeds"]
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +101,13 @@ def manifest(tmp_path_factory) -> Manifest:
     [
         ("widht: 3", "no such key: widht; did you mean width?"),
         ("style: neurips\nwidth: 13.5", "width is 13.5; write text or inches from 2.5 to 12"),
-        ("sort: size", "sort names size; there is only effect"),
+        ("order: {ffn: [glu, mlp]}", "no such key: order; "),
         ("style: nips", "style names nips; did you mean neurips?"),
         ("labels: {swigul: SwiGLU}", "labels names swigul; did you mean swiglu?"),
         ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
         ("colours: {ffn: {mlp: '#12'}}", """colours.ffn.mlp is #12; write '#0072B2' or a name such as teal"""),
         ("subset: {figures: [efects]}", "subset.figures names efects; did you mean effects?"),
-        ("subset: {level: [a]}", "no such key: level; did you mean levels?"),
+        ("subset: {levels: {ffn: [mlp]}}", "no such key: levels; "),
     ],
 )
 def test_mistakes_are_refused_in_one_line(tmp_path, manifest, text, said):
@@ -181,7 +159,6 @@ def labelled(tmp_path_factory) -> Path:
 def test_machines_read_the_names_as_they_are(labelled):
     effects = pandas.read_csv(labelled / "effects.csv")
     assert "norm: rms − ln at optim.lr=0.001" in set(effects["label"]) and set(effects["factor"]) >= {"norm", "ffn"}
-    assert "ablFfnGluMlpAtOptimLr" in (labelled / "macros.tex").read_text()
     for name in ("effects.tex", "methods.tex"):
         assert r"\{FFN\}\textasciicircum{}2" in (labelled / name).read_text()
 
@@ -207,8 +184,8 @@ def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled):
     """But for the keys of what was compared, configurations, paths of runs and the command, which are quoted."""
     for file in (file for kind in ("*.md", "*.tex") for file in labelled.glob(kind)):
         text = file.read_text()
-        text = re.sub(r"(?s)## Settings that differ\n.*", "", text) if file.name == "report.md" else text
-        text = re.sub(r"\\newcommand.*|\\cite\{.*?\}|\| [\w.]+=\S+ \|", "", text)
+        text = re.sub(r"(?s)## Provenance\n.*", "", text)
+        text = re.sub(r"\\cite\{.*?\}|\| [\w.]+=\S+ \|", "", text)
         found = re.findall(r"(?<![\w-])(?:ln|rms|glu|ffn|optim\\?\.lr)(?![\w-])", text)
         assert not found, f"{file.name}: {found}"
 

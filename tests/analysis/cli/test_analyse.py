@@ -28,7 +28,7 @@ from analysis.sources import read, read_saved
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 Capture = pytest.CaptureFixture[str]
 WRITTEN = {"curves.pdf", "curves.png", "effects.pdf", "effects.png", "effects.csv", "effects.md", "effects.tex"}
-WRITTEN |= {"runs.csv", "cells.csv", "cells.md", "macros.tex", "methods.tex", "effects-full.tex", "cells.tex"}
+WRITTEN |= {"runs.csv", "cells.csv", "cells.md", "methods.tex", "effects-full.tex", "cells.tex"}
 
 
 def test_everything_is_written_and_listed():
@@ -76,13 +76,12 @@ def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path, capsys, undrawn)
     fabricate(tmp_path, GRID, claims={"lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}])})
     assert main(command) == 0
     (folder / "divergence.png").write_text("of the user")
-    (folder / "claims.tex").write_text("edited by hand")
     edit_manifest(tmp_path, "fabricated", lambda manifest: manifest.update(claims={}))
     assert main(command) == 0
-    removed = "removed, of an earlier analysis: claims-full.tex, claims.csv, claims.md\n"
+    removed = "removed, of an earlier analysis: claims-full.tex, claims.csv, claims.md, claims.tex\n"
     assert removed in capsys.readouterr().out
     left = {file.name for file in folder.iterdir()}
-    assert left >= {"effects.md", "divergence.png", "claims.tex"}
+    assert left >= {"effects.md", "divergence.png"}
     assert "claims.md" not in left
 
 

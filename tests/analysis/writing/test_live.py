@@ -26,7 +26,7 @@ from analysis.case import case_of
 from analysis.cli.watch import main
 from analysis.writing import live
 from analysis.writing.live import Live, Server
-from analysis.writing.sentences import sentences
+from analysis.writing.sections import sentences
 
 EVIL = "<script>window.taken = true</script><img src=x onerror='window.taken=true'>"
 STATES = {("rms", 0): "diverged", ("rms", 1): "failed", ("rms", 2): "running", ("ln", 3): "missing"}
@@ -101,14 +101,6 @@ def test_the_state_is_what_is_on_disk_and_nothing_is_written(results, ask):
     assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
     thin = [line for line in curves["data"] if line["mode"] == "lines+markers"]
     assert len(thin) == 2, "a diverged run, and one in training: part of no mean"
-
-
-def test_of_many_lost_runs_the_first_are_listed(results, monkeypatch):
-    monkeypatch.setattr(live, "MOST", 1)
-    rest = Live(results, "fabricated").state().rest
-    assert "rms s1: failed" in rest
-    assert "and 1 more" in rest
-    assert "rms s0" not in rest
 
 
 def test_only_who_knows_the_token_gets_an_answer_and_only_of_the_page(server, ask):

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 from analysed_studies import analysed
 from fake_studies import TASK, fabricate
@@ -17,7 +16,7 @@ from shown_studies import claim
 from ablate.runs.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing import page
-from analysis.writing.chart import chart, thinned
+from analysis.writing.chart import chart
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -76,7 +75,7 @@ def test_the_report_has_results_first_and_says_nothing_twice(analysed):
     assert "Do gates help a narrow model?" in text
     assert re.search(r"SwiGLU lowers test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", text)
     assert "unadjusted: intervals do not allow for interim analyses at 2 seeds" in text
-    assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in text and "2025-01-02T03:04:05+00:00: 2 seeds" in text
+    assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in text
     assert "shapes do not fit" in text
     assert re.search(r"^3 effects: 1 better, \d undecided", text, re.MULTILINE), "the verdicts are counted"
 
@@ -119,19 +118,16 @@ def test_nothing_is_fetched_and_only_these_scripts_run(analysed):
 def test_no_text_of_a_study_becomes_markup(tmp_path):
     evil = "</script><script>alert(1)</script>"
     quoted = "\"' onmouseover='alert(2)'><img src=x onerror=alert(3)>"
-    status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
     texts = {"question": evil, "command": quoted, "remarks": [evil + quoted], "versions": {"<u>": evil}}
-    texts |= {"tasks": {"f0": TASK | {"title": "{{7*7}}", "metrics": {"<b>loss": "min"}}}, "created": quoted}
-    factors = {"ffn": ["mlp", evil], "javascript:alert(4)": ["a", quoted]}
-    found = Parsed(written(tmp_path, fabricate(tmp_path, factors, status=status, study="<i>xxxxxxxxx", **texts)))
+    texts |= {"tasks": {"f0": TASK | {"title": "{{7*7}}", "metrics": {"<b>loss": "min"}}}}
+    found = Parsed(written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", evil]}, study="<i>xxxxxxxxx", **texts)))
     plain = Parsed(written(tmp_path, fabricate(tmp_path, GRID, study="plain")))
     assert found.open == []
     assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags} | {"br"}
     assert len(found.all("script")) == len(plain.all("script"))
     allowed = {name for _, attributes in plain.tags for name in attributes}
     assert {name for _, attributes in found.tags for name in attributes} <= allowed
-    assert evil in found.texts["p"]
-    assert quoted in found.texts["dd"]
+    assert evil in found.texts["p"] and quoted in found.texts["dd"]
     assert any("{{7*7}}" in text for text in found.texts["p"])
     curves = json.loads(found.texts["script"][0])
     assert any("&lt;script&gt;" in line["name"] for line in curves["data"])
@@ -147,11 +143,9 @@ def test_a_study_without_a_number_has_its_report(tmp_path, status):
 
 def test_curves_are_means_over_the_seeds_that_ended(tmp_path):
     status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 2) else "done"  # noqa: E731
-    shown = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
+    shown = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status))
     drawn = chart(shown)
     assert drawn
-    axes = [button["label"] for button in drawn["layout"]["updatemenus"][0]["buttons"]]
-    assert axes == ["step", "tokens", "seconds"]
     curves = shown.study.curves
     ended = curves[(curves["label"] == "ReLU MLP") | (curves["seed"] < 2)]
     expected = ended.groupby(["label", "step"])["val/loss"].mean()
@@ -162,17 +156,9 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path):
         assert line["x"] == expected[label].index.tolist()
     low, high = drawn["layout"]["yaxis"]["range"]
     late = expected[expected.index.get_level_values("step") >= 80]
-    assert low < late.min() - 0.05
-    assert high > late.max()
+    assert low < late.min() < late.max() < high < expected.max()
     (lost,) = [line for line in drawn["data"] if line["mode"] == "lines+markers"]
-    assert lost["x"][-1] == 400
-    assert lost["marker"]["size"][-1] > 0
-
-
-def test_a_long_curve_is_thinned_between_its_ends():
-    steps = thinned(pandas.DataFrame({"step": range(1000)}))["step"].tolist()
-    assert len(steps) == 400
-    assert (steps[0], steps[-1]) == (0, 999)
+    assert lost["x"][-1] == 400 and lost["marker"]["size"][-1] > 0
 
 
 def test_the_overall_verdict_comes_first_and_claims_are_in_the_results(tmp_path):

@@ -1,22 +1,19 @@
 """Tables: CSV with every digit, texts for reading, Markdown in which no value is markup."""
 
 import re
-from typing import Any
 
 import pandas
 import pytest
 from analysed_studies import case
-from fake_studies import fabricate, whole, with_cells
+from fake_studies import fabricate
 from shown_studies import claim
 
 from ablate import evidence
-from ablate.config.typed_json import stored
 from ablate.formatting import quoted, unquoted
-from ablate.runs.records import Cell
 from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.cli.main import lines
-from analysis.writing import latex, macros, methods, page, tables
+from analysis.writing import latex, methods, page, tables
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -68,7 +65,7 @@ def test_a_paper_reads_what_each_claim_says_and_how_it_is_judged(tmp_path):
     assert paper.at["Gates help", "verdict"] == "supported †"
     caption = latex.paper_table(table)
     for sentence in (
-        "Differences are in test loss (nats per byte) where no other quantity is named. n = 6 seeds.",
+        "Differences are in test loss (nats per byte) where no other quantity is named.",
         "Of the registered claims, 1 was withdrawn after results could be seen, 1 was edited after results and "
         "1 was withdrawn before any result; p is corrected",
         "† Unadjusted: intervals do not allow for",
@@ -84,7 +81,6 @@ def test_a_study_that_is_not_finished_says_so_above_its_verdicts(tmp_path):
     for text in (
         page.markdown(unfinished),
         methods.markdown(unfinished),
-        macros.page(unfinished),
         latex.paper_table(tables.effects_table(unfinished)),
         lines(unfinished)[0],
     ):
@@ -97,22 +93,6 @@ def test_lost_runs_are_listed_with_their_reasons(tmp_path):
     lost = tables.lost_table(case(tmp_path, {"norm": ["ln", "rms"]}, status=status).study).rows
     assert lost[["configuration", "seed", "status"]].to_numpy().tolist() == [["RMSNorm", "2", "failed"]]
     assert "shapes do not fit" in lost["error"].item()
-
-
-def test_only_settings_that_differ_are_shown(tmp_path):
-    def configured(i: int, _: Cell) -> dict[str, Any]:
-        settings = {"norm": {"_target_": f"x.Norm{i // 2}", "_partial_": True}}
-        if i:
-            settings["ffn"] = {"width": 1}
-        return {"config": stored(whole(settings) | {"results_dir": f"somewhere{i}"})}
-
-    study = with_cells(load_study(tmp_path, fabricate(tmp_path, GRID)), configured)
-    rows = tables.differences_table(study.manifest).rows
-    assert list(rows) == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
-    assert rows.to_numpy().tolist() == [
-        ["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"],
-        ["ffn.width", "–", "1", "1", "1"],
-    ]
 
 
 def test_columns_of_numbers_are_aligned_on_the_right():
