@@ -6,9 +6,9 @@ import pandas
 from ablate import evidence
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
-from ablate.runs.tables import is_timed, named_rows
+from ablate.runs.tables import named_rows
 
-AXES = ("step", "tokens", "seconds")
+AXES = ("step", "tokens")
 
 
 def metrics_of(study: Study) -> dict[str, str]:
@@ -22,14 +22,10 @@ def metrics_of(study: Study) -> dict[str, str]:
 
 def curve_values(study: Study, *further_statuses: str) -> pandas.DataFrame:
     """A row per logged step of a run, with its cell, seed, status, axes, and as `value` its cell's metric: of done and
-    diverged runs, and of runs with one of the further statuses.  Empty if no run logged a metric and an axis.
-
-    Axes are step and tokens, if they were logged, and for timed runs the seconds of their training steps, without
-    evaluation and compilation.
-    """
+    diverged runs, and of runs with one of the further statuses.  Empty if no run logged a metric and an axis."""
     curves = study.curves
     metrics = metrics_of(study)
-    axes = [axis for axis in ("step", "tokens") if axis in curves and curves[axis].notna().any()]
+    axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
     has_metric = any(metric in curves for metric in metrics.values())
     if not axes or not has_metric:
         return pandas.DataFrame()
@@ -37,9 +33,6 @@ def curve_values(study: Study, *further_statuses: str) -> pandas.DataFrame:
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
     rows = rows.merge(study.runs, on=["cell", "seed"], suffixes=("", " of run"))
     columns = ["cell", "seed", "value", *axes, "status"]
-    if is_timed(study.manifest) and "step" in axes:
-        rows["seconds"] = rows["step"] * rows["train/step_seconds"].astype(float)
-        columns.append("seconds")
     is_finite = np.isfinite(rows["value"].astype(float))
     has_status = rows["status"].isin(["done", "diverged", *further_statuses])
     # A diverged run's last row may have no finite loss, but it marks where the run ended.
@@ -47,12 +40,11 @@ def curve_values(study: Study, *further_statuses: str) -> pandas.DataFrame:
     return rows.loc[(is_finite & has_status) | is_end, columns]
 
 
-def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:
-    """Mean of `value` with `low` and `high` one SD away, and the means of `also`; SD is 0 for one seed.  It has a row
-    for each group in which all of a cell's seeds have a value."""
+def over_seeds(rows: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
+    """Mean of `value` with `low` and `high` one SD away; SD is 0 for one seed.  It has a row for each group in which
+    all of a cell's seeds have a value."""
     groups = rows.groupby(by, sort=False)
-    means = groups["value"].agg(mean="mean", sd="std", n="count").fillna({"sd": 0.0})
-    means = means.join(groups[list(also)].mean()).reset_index()
+    means = groups["value"].agg(mean="mean", sd="std", n="count").fillna({"sd": 0.0}).reset_index()
     seeds = means["cell"].map(rows.groupby("cell")["seed"].nunique())
     return with_band(means[means["n"] == seeds])
 
