@@ -88,8 +88,8 @@ def assert_close(run: Run, expected: Run) -> None:
     ],
     ids=" ".join,
 )
-def test_fifty_steps_on_two_devices_have_the_numbers_of_one(words, plan, tmp_path):
-    steps = ["train.steps=50", "train.eval_every=10", "train.log_every=5", "optim.lr=3e-4"]
+def test_twenty_steps_on_two_devices_have_the_numbers_of_one(words, plan, tmp_path):
+    steps = ["train.steps=20", "train.eval_every=10", "train.log_every=5", "optim.lr=3e-4"]
     alone = plan(*ALONE, *words, *steps, f"results_dir={tmp_path / 'alone'}")
     two = plan(*TWO, *words, *steps)
     assert two.manifest.runs == alone.manifest.runs, "devices are in no key"

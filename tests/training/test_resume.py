@@ -150,7 +150,8 @@ def test_a_full_disk_is_one_line_and_no_failure_of_the_run(planned, undisturbed,
 MANY = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=1"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow  # ten CPU-seconds each; test_pool.py has what the pool does, test_survival.py kills
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_worker_takes_only_its_run_with_it_and_a_stopped_one_none(number, small, tmp_path):
     process = start(*small, *MANY, "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
