@@ -18,11 +18,6 @@ class Norm(LayerNorm):
         self.layer, self.layers = layer, layers
 
 
-class Strict(LayerNorm):
-    def __init__(self, dim: int, eps: float, layer: int):
-        super().__init__(dim, eps)
-
-
 class FFN(nn.Linear):
     def __init__(self, dim: int, layer: int):
         super().__init__(dim, dim)
@@ -60,9 +55,6 @@ def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have
         assert stack.embed_norm.layer is None and stack.final_norm.layer is None and stack.final_norm.layers == 3
 
 
-def test_a_norm_that_must_have_a_layer_and_a_layer_that_is_set_by_hand_are_refused():
-    node = {"_target_": f"{__name__}.Strict", "eps": 1e-5}
-    [(key, message)] = argument_problems("norm", node, offered_names("norm"), [__name__])
-    assert key == "norm.layer" and "int | None" in message
+def test_a_layer_that_is_set_by_hand_is_refused():
     node = {"_target_": f"{__name__}.FFN", "layer": 1}
     assert [key for key, _ in argument_problems("ffn", node, offered_names("ffn"), [__name__])] == ["ffn.layer"]
