@@ -107,8 +107,7 @@ def checks_here(monkeypatch) -> None:
     """Plans check user code in the process of this test, not in a child process."""
     checks = ChecksHere()
     monkeypatch.setattr("ablate.planning.checks.child.begin", checks.begin)
-    for module in ("checks.child", "measured"):
-        monkeypatch.setattr(f"ablate.planning.{module}.run_in_child", checks.run_in_child)
+    monkeypatch.setattr("ablate.planning.checks.child.run_in_child", checks.run_in_child)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -48,7 +48,7 @@ EXAMPLE = DOCS / "example"  # the tables of the README's sweep
 WORDS = ["norm=ln,rms", "ffn=mlp,swiglu", "track=none"]
 FIGURES = ("effects", "curves", "seeds")
 NAMES = (*FIGURES, "report", "live")
-SIZE = (95, 12)  # columns and lines of the terminal; a wider one names the machine
+SIZE = (95, 12)  # columns and lines of the terminal
 WINDOW = (1000, 1100)  # pixels of the page
 REPORT = "ablate report"  # the name of the text in report.png that is the hash of what the report says
 
@@ -128,7 +128,7 @@ def picture_table(states_of_runs: Iterable[Poll]) -> None:
         running = runs.by_state().get("running", [])
         if runs.ended() >= 2 and len(running) >= 2 and all(run.step >= 150 for run in running):
             console = Console(width=SIZE[0], record=True, file=io.StringIO(), force_terminal=True)
-            console.print(page(runs, above, *SIZE))
+            console.print(page(runs, above, SIZE[1]))
             console.save_svg(str(DOCS / "live.svg"), title=f"ablate -m {' '.join(WORDS[:2])}")
             _thread.interrupt_main()
             return

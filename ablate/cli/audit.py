@@ -89,7 +89,6 @@ def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
     except GitError:
         raise PlanError([Problem("range", f"{Path.cwd()} is in no repository of git; go to its folder")]) from None
     commits, problems = kept_commits(source, repository)
-    problems += [Problem(key, "is set by the audit; leave it out") for key in (CODE, "design") if is_given(key, words)]
     problems += word_problems(words)
     if problems:
         raise PlanError(problems)
@@ -100,28 +99,26 @@ def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
             count = int(word.partition("=")[2])
         else:
             others.append(word)
-    chain = [f"{CODE}={','.join(commits)}", "design=cumulative"]
-    if is_given("seeds", others):  # a list of seeds, or auto
-        return [*chain, *others]
+    chain = [f"{CODE}={','.join(commits)}", "design=cumulative", *others]
+    if any(word.startswith("seeds=") for word in others):  # a list of seeds
+        return chain
     seeds = range(FIRST_SEED, FIRST_SEED + count)
-    return [*chain, f"seeds=[{','.join(map(str, seeds))}]", *others]
+    return [*chain, f"seeds=[{','.join(map(str, seeds))}]"]
 
 
 def word_problems(words: Sequence[str]) -> list[Problem]:
-    """Words that an audit cannot take: a second setting that is compared, and seeds that a session has used."""
+    """Words that an audit cannot take: what it sets, a second setting that is compared, and seeds that a session has
+    used."""
     problems = []
     for word in words:
         key, _, text = word.partition("=")
-        if key not in (*OPTIONS, *OF_EVERY_STUDY, CODE) and len(split_values(text)) > 1:
+        if key in (CODE, "design"):
+            problems.append(Problem(key, "is set by the audit; leave it out"))
+        elif key not in (*OPTIONS, *OF_EVERY_STUDY) and len(split_values(text)) > 1:
             problems.append(Problem(key, "has several values; an audit compares commits alone: write one"))
-        if word == "seeds=auto":
+        elif word == "seeds=auto":
             problems.append(Problem("seeds", "auto begins with seeds that the session may have used; write seeds=8"))
     return problems
-
-
-def is_given(key: str, words: Sequence[str]) -> bool:
-    """Whether a key has a value among words."""
-    return any(word.partition("=")[0] == key for word in words)
 
 
 def steps_of(study: "Study", effects: "pandas.DataFrame") -> list[dict[str, Any]]:
@@ -167,8 +164,7 @@ def described(manifest: Manifest, steps: list[dict[str, Any]], chain: dict[str, 
         rows.append([f"  {step['status']}", step["commit"], subject, result])
     [task] = manifest.tasks.values()
     better = "lower" if "min" in task.metrics.values() else "higher"
-    are_fresh = manifest.seeds[0] >= FIRST_SEED and 1337 not in manifest.seeds
-    seeds = f"{counted(len(manifest.seeds), 'fresh seed' if are_fresh else 'seed')} from {manifest.seeds[0]} on"
+    seeds = f"{counted(len(manifest.seeds), 'seed')} from {manifest.seeds[0]} on"
     counts = Counter(step["status"] for step in steps)
     statuses = [f"{count} {status}" for status, count in counts.most_common()]
     return [

@@ -1,13 +1,11 @@
 """Frees space in a results folder: shows what it would remove, and removes it only with --yes.
 
 Without options that are the leftovers of interrupted writes, the files that were set aside as corrupt, and the files of
-git revisions.  Runs in
-training, unreadable studies and what lies behind a symbolic link are not touched.
+git revisions.  Runs in training, unreadable studies and what lies behind a symbolic link are not touched.
 Exit codes: 0 shown or removed; 1 something could not be removed; 2 no results folder.
 """
 
 import contextlib
-import fcntl
 import re
 import shutil
 import time
@@ -19,14 +17,11 @@ from typing import Any
 from rich.filesize import decimal
 
 from ablate.config.errors import Refused
-from ablate.config.files import regular
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.data.corpus import cache_folder
 from ablate.formatting import counted, first_of, grouped
 from ablate.formatting.streams import echo
 from ablate.program.revisions import remove_unused_tree, trees_of
 from ablate.runs.folder import Run
-from ablate.runs.lock import take
 from ablate.runs.manifest import manifest_of
 
 OLD = 3600  # seconds after which a temporary file counts as a leftover
@@ -34,14 +29,8 @@ LEFTOVERS = "leftovers of interrupted writes"
 DAMAGED = "files set aside as corrupt"
 WEIGHTS = "weights of runs"
 ORPHANS = "runs that no study refers to"
-CACHE = "corpora and vectors in the cache"
 REVISIONS = "files of git revisions, which are checked out again when they are needed"
-OPTIONS = {
-    WEIGHTS: "--weights removes them: such runs cannot be tested at new lengths any more, nor their models loaded",
-    ORPHANS: "--orphans removes them: their results, too, are lost",
-    CACHE: "--cache removes them: they are made again when they are needed",
-}
-CORPUS = r"(corpus-)?[0-9a-f]{32}(\.making)?"
+OPTIONS = {WEIGHTS: "--weights", ORPHANS: "--orphans"}
 NAMED = 3  # items of each kind that are listed
 
 
@@ -69,9 +58,9 @@ def size_of(path: Path) -> int:
     return size
 
 
-def total(items: Iterable[Item]) -> int:
-    """The size of items in bytes."""
-    return sum(item.size for item in items)
+def total(items: Iterable[Item]) -> str:
+    """The size of items."""
+    return decimal(sum(item.size for item in items))
 
 
 def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], list[str]]:
@@ -89,28 +78,28 @@ def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], li
         try:
             manifest = manifest_of(results, study.name)
         except Refused as error:
-            untouched.append(str(error))
+            untouched.append(f"untouched: {error}")
             continue
         used.update(run.path for run in manifest.runs)
         if not study.is_symlink():
             items += leftovers(study)
-    idle = []
+    orphans = []
     for run in runs:
-        if in_use(run):
-            untouched.append(f"{run.folder} is in use")
+        if run.holder() is not None:
+            untouched.append(f"untouched: {run.folder} is in use")
+        elif run.path not in used:
+            orphans.append(run)
         else:
-            idle.append(run)
-    orphans = [run for run in idle if run.path not in used]
-    for run in idle:
-        if run.path in used:
-            items += parts_of(run)
-        elif not untouched:
-            items.append(item_of(ORPHANS, run.folder, run))
+            items += leftovers(run.folder, run)
+            if run.weights_file.exists():
+                items.append(item_of(WEIGHTS, run.weights_file, run))
     if orphans and untouched:  # a command at work may have had its manifest replaced by another one
         reason = "a running command or an unreadable study may use them"
-        untouched.append(f"{counted(len(orphans), 'run')} of no readable study: {reason}")
-    items += [item_of(REVISIONS, tree) for tree in trees_of(results) if not is_locked(tree.with_suffix(".lock"))]
-    return items + cached(), [f"untouched: {reason}" for reason in untouched]
+        untouched.append(f"untouched: {counted(len(orphans), 'run')} of no readable study: {reason}")
+    else:
+        items += [item_of(ORPHANS, run.folder, run) for run in orphans]
+    items += [item_of(REVISIONS, tree) for tree in trees_of(results)]
+    return items, untouched
 
 
 def runs_in(results: Path) -> list[Run]:
@@ -122,14 +111,6 @@ def runs_in(results: Path) -> list[Run]:
         if is_here and folder.is_dir() and re.match(r"s\d+-", folder.name):
             runs.append(Run(results, path))
     return runs
-
-
-def parts_of(run: Run) -> list[Item]:
-    """What can be removed of a run."""
-    items = list(leftovers(run.folder, run))
-    if run.weights_file.exists():
-        items.append(item_of(WEIGHTS, run.weights_file, run))
-    return items
 
 
 def leftovers(folder: Path, run: Run | None = None) -> Iterator[Item]:
@@ -145,37 +126,7 @@ def leftovers(folder: Path, run: Run | None = None) -> Iterator[Item]:
             yield item_of(LEFTOVERS, file, run)
 
 
-def cached() -> list[Item]:
-    """The corpora and vectors in the cache that no process is making."""
-    cache = cache_folder()
-    paths = [path for path in cache.iterdir() if path.is_dir() and re.fullmatch(CORPUS, path.name)]
-    paths += (cache / "vectors").glob("*.npz")
-    return [item_of(CACHE, path) for path in sorted(paths) if not is_locked(path.with_suffix(".lock"))]
-
-
-def in_use(run: Run) -> bool:
-    """Whether a process of this host has the run's lock, or a process of any host its lease; takes neither."""
-    return run.holder() is not None or is_locked(run.folder / "lock")
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether a process of this host has locked a file; also if that cannot be found out."""
-    try:
-        with open(lock, opener=regular) as file:
-            return not take(file, lambda: False, fcntl.LOCK_SH)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-
-
-def remove(items: Iterable[Item]) -> bool:
-    """Remove items that are not in use; returns whether all are removed."""
-    were_removed = [remove_item(item) for item in items]
-    return all(were_removed)
-
-
-def remove_item(item: Item) -> bool:
+def remove(item: Item) -> bool:
     """Remove an item unless its run is in use; returns whether it was removed."""
     try:
         if item.kind == REVISIONS:
@@ -214,34 +165,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--yes", action="store_true", help="remove it; without this nothing is touched")
     parser.add_argument("--weights", action="store_true", help="trained weights, too: no tests at new lengths then")
     parser.add_argument("--orphans", action="store_true", help="runs that no study refers to, too, with their results")
-    parser.add_argument("--cache", action="store_true", help="tokenised corpora and trained vectors, too")
     options = parser.parse_args(arguments)
     kinds = [LEFTOVERS, DAMAGED, REVISIONS]
-    if options.weights:
-        kinds.append(WEIGHTS)
-    if options.orphans:
-        kinds.append(ORPHANS)
-    if options.cache:
-        kinds.append(CACHE)
+    kinds += [kind for kind, option in OPTIONS.items() if getattr(options, option[2:])]
     return conclude(parser.prog, options.json, lambda: clean(options.results_dir, kinds, options.yes))
 
 
 def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     """Show the items of these and other kinds, and remove these if `sure`.  Raises Refused."""
-    try:
-        items, untouched = survey(results)
-    except Refused:
-        if CACHE not in kinds:
-            raise
-        items = cached()  # which belongs to no results folder
-        untouched = []
-    chosen = [item for item in items if item.kind in kinds]
+    items, remarks = survey(results)
     others = [item for item in items if item.kind not in kinds]
-    if sure:
-        remove(chosen)
     for kind, kept in grouped((item.kind, item) for item in others).items():
-        untouched.append(f"kept: {kind}: {len(kept)}, {decimal(total(kept))}; {OPTIONS[kind]}")
-    return report(results, chosen, sure, untouched, kept=as_json(others))
+        remarks.append(f"kept: {kind}: {len(kept)}, {total(kept)}; {OPTIONS[kind]} removes them")
+    chosen = [item for item in items if item.kind in kinds]
+    if sure:
+        for item in chosen:
+            remove(item)
+    return report(results, chosen, sure, remarks, kept=as_json(others))
 
 
 def report(results: Path, items: list[Item], sure: bool, remarks: list[str], **more: object) -> Outcome:
@@ -249,10 +189,10 @@ def report(results: Path, items: list[Item], sure: bool, remarks: list[str], **m
     failed = [item for item in items if sure and item.path.exists()]
     gone = [item for item in items if item not in failed]
     verb = "removed" if sure else "would remove"
-    lines = [f"{results}: {verb} {decimal(total(gone)) if gone else 'nothing'}"]
+    lines = [f"{results}: {verb} {total(gone) if gone else 'nothing'}"]
     for kind, some in grouped((item.kind, item) for item in gone).items():
         names = first_of((str(item.path) for item in some), NAMED)
-        lines.append(f"  {kind}: {len(some)}, {decimal(total(some))}: {names}")
+        lines.append(f"  {kind}: {len(some)}, {total(some)}: {names}")
     lines += [f"not removed, in use or not writable: {item.path}" for item in failed]
     lines += remarks
     if gone and not sure:

@@ -18,7 +18,7 @@ import yaml
 
 from ablate import __version__
 from ablate.config.errors import PlanError, Problem
-from ablate.config.groups import description, experiments, groups, named_elsewhere
+from ablate.config.groups import description, experiments, groups
 from ablate.config.import_path import drop_current_folder_from_path, find_packages_here
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.config.unknown_keys import instead_of_word
@@ -44,15 +44,7 @@ TRIED = {
     "train": "to train write ablate -m norm=ln,rms",
     "run": "to train write ablate -m norm=ln,rms",
     "plan": "to see a plan write ablate -m norm=ln,rms dry_run=true",
-    "list": "write ablate studies",
-    "report": "write ablate analyse",
-    "export": "write ablate analyse export",
-    "verify": "write ablate analyse verify",
-    "--config-name": "leave it out; settings of your own are a study file: +experiment=NAME --config-dir DIR",
 }
-# The order of groups in the help.
-GROUPS = ["norm", "ffn", "residual", "position", "attention", "init"]
-GROUPS += ["model", "data", "scale", "optim", "track", "preset"]
 
 
 def main(*first: str) -> None:
@@ -102,15 +94,15 @@ def command(words: list[str]) -> int:
     is_empty = not (options.words or unknown or options.cfg)  # a bare `ablate` trains nothing
     if is_empty or options.help or options.words[:1] == ["help"]:
         return conclude("ablate", options.json, lambda: show_help(options))
-    return conclude("ablate", options.json, lambda: study(options, words, unknown))
+    return conclude("ablate", options.json, lambda: study(options, unknown))
 
 
-def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
+def study(options: Namespace, unknown: list[str]) -> Outcome:
     """Print the configuration (--cfg) or a dry run, or train.  `unknown` are no options of ours.  Raises PlanError."""
     from ablate import api
     from ablate.cli.plan_progress import showing_progress
 
-    problem = misplaced(options, words, unknown)
+    problem = misplaced(options, unknown)
     if problem:
         raise PlanError([Problem(*problem)])
     folder = options.config_dir[0] if options.config_dir else None
@@ -128,11 +120,11 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     return dry_run(plan, time) if plan.dry_run else sweep(plan)
 
 
-def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:
+def misplaced(options: Namespace, unknown: list[str]) -> tuple[str, str] | None:
     """A word that is no key=value and no option, or an option written twice, and what to write instead."""
     if unknown:
         option = unknown[0].partition("=")[0]
-        return option, f"no such option; {TRIED.get(option) or instead_of_word(option)}"
+        return option, f"no such option; {instead_of_word(option)}"
     for word in options.words:
         if word.startswith("="):
             return word, "stands alone; write key=value without spaces around =, as in norm=ln,rms"
@@ -155,11 +147,7 @@ def show_configuration(words: list[str], folder: str | None, part: str) -> Outco
 
 def show_help(options: Namespace) -> Outcome:
     """Print the help.  Raises PlanError."""
-    asked = []
-    for word in options.words:
-        group, equals, _ = word.partition("=")
-        if word != "help" and (not equals or group.lstrip("+") in GROUPS):
-            asked.append(group)
+    asked = [word.partition("=")[0] for word in options.words if word != "help"]
     text = help_text(options.config_dir[0] if options.config_dir else None, asked)
     echo(text)
     return Outcome(0, text)
@@ -169,33 +157,25 @@ def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
     """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line.
     Raises PlanError for a word that is no group."""
     variants = groups(folder) | {"+experiment": experiments(folder)}
-    order = [group for group in GROUPS if group in variants]
-    order += [group for group in variants if group not in GROUPS]
     if asked:
-        return described(variants, order, asked)
+        return described(variants, asked)
     wide = textwrap.TextWrapper(110, subsequent_indent=" " * 18, break_on_hyphens=False)
-    lines = [wide.fill(f"  {group:<16}{', '.join(variants[group])}") for group in order]
+    lines = [wide.fill(f"  {group:<16}{', '.join(variants[group])}") for group in variants]
     text = Path(__file__).with_name("help.txt").read_text("utf-8")
     return text.replace("<groups>", "\n".join(lines)).rstrip()
 
 
-def described(variants: dict[str, dict[str, Path]], order: list[str], asked: Collection[str]) -> str:
+def described(variants: dict[str, dict[str, Path]], asked: Collection[str]) -> str:
     """The groups that are asked for, with the first line of each variant.  Raises PlanError."""
-    names = {group.lstrip("+"): group for group in order}
+    names = {group.lstrip("+"): group for group in variants}
+    wanted = set()
     for word in asked:
-        if word.lstrip("+") in names:
-            continue
-        if word in COMMANDS:
-            raise PlanError([Problem(f"help {word}", f"is a command; write ablate {word} --help")])
-        homes = [group for group in order if word in variants[group]]
-        if homes:
-            how = f"is one of {homes[0]}; write ablate help {homes[0].lstrip('+')}"
-            raise PlanError([Problem(f"help {word}", how)])
-        also = {other: name for other, name in named_elsewhere().items() if name in names}
-        raise PlanError([Problem(f"help {word}", f"no such group; {instead(word, names, also)}")])
-    wanted = {names[word.lstrip("+")] for word in asked}
+        name = word.lstrip("+")
+        if name not in names:
+            raise PlanError([Problem(f"help {word}", f"no such group; {instead(name, names)}")])
+        wanted.add(names[name])
     lines = []
-    for group in order:
+    for group in variants:
         if group in wanted:
             lines.append(group)
             lines += [f"  {name:<15} {description(file)}" for name, file in variants[group].items()]

@@ -11,9 +11,6 @@ from ablate.planning.runs import Plan
 from ablate.runs import naming
 from ablate.runs.records import Cell, Manifest
 
-MOST = 40  # the most configurations that are all listed
-HEAD = 20  # of more, so many of the first and of the last are
-TAIL = 5
 NAMED = 4  # configurations with the same note, and values, that are listed
 
 
@@ -33,7 +30,7 @@ def trained(plan: Plan) -> list[str]:
     cells = manifest.cells
     untested = sum(status == "untested" for status in plan.statuses.values())
     seeds = counted(len(manifest.seeds), "seed")
-    if len(manifest.runs) > len(cells) * len(manifest.seeds):
+    if plan.further_seeds:
         seeds += ", twice as many on lower rungs"
     runs = counted(len(plan.statuses), "run")
     size = f"{counted(len(cells), 'configuration')} × {seeds} = {runs}, {len(plan.todo) - untested} to do"
@@ -63,19 +60,12 @@ def several(values: Iterable[str]) -> str:
 
 
 def table_lines(plan: Plan) -> list[str]:
-    """A line for each configuration: its size beside the reference's, and its runs; of many the first and the last."""
+    """A line for each configuration: its size beside the reference's, and its runs."""
     manifest = plan.manifest
     heads = ["configuration", "parameters", "more parameters", "FLOPs/token", "more FLOPs", "shared initial weights"]
     if manifest.match != "none":
         heads += [CHOSEN[manifest.match][0], f"match={manifest.match}"]
-    cells = manifest.cells
-    left_out = len(cells) - HEAD - TAIL if len(cells) > MOST else 0
-    if left_out:
-        cells = [*cells[:HEAD], *cells[-TAIL:]]
-    lines = columns([[*heads, "to do", "done"], *(row(plan, cell) for cell in cells)], numeric=True)
-    if left_out:
-        lines.insert(1 + HEAD, f"… {counted(left_out, 'more configuration')} between; --json has all")
-    return lines
+    return columns([[*heads, "to do", "done"], *(row(plan, cell) for cell in manifest.cells)], numeric=True)
 
 
 def row(plan: Plan, cell: Cell) -> list[str]:
@@ -116,9 +106,11 @@ def differences(manifest: Manifest) -> list[str]:
 
 def power(plan: Plan) -> list[str]:
     """The smallest effect that the study can find, given the noise of its runs that are on disk."""
-    from ablate.planning.rounds import results_of, scored_plan
+    from ablate.planning.rounds import results_of
 
-    return evidence.noise_lines(results_of(scored_plan(plan) or plan))
+    if plan.manifest.tunes or plan.manifest.exchange_of:  # rounds that are not compared
+        return []
+    return evidence.noise_lines(results_of(plan))
 
 
 def notes(plan: Plan) -> list[str]:
@@ -140,7 +132,4 @@ def next_step(plan: Plan) -> str:
     if not plan.todo:
         return f"{nothing}; all runs have ended"
     words = [word for word in shlex.split(plan.manifest.command) if not word.startswith("dry_run=")]
-    runs = f"the {counted(len(plan.todo), 'run')}"
-    if plan.more:
-        runs += " and those of later rounds"
-    return f"{nothing}; to train {runs}: {shlex.join(words)}"
+    return f"{nothing}; to train the {counted(len(plan.todo), 'run')}: {shlex.join(words)}"

@@ -7,14 +7,12 @@ Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 
 import contextlib
 import io
-import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -26,11 +24,10 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration, visible
 from ablate.formatting.streams import echo, say
 from ablate.program.order import OUTPUT
-from ablate.runs.manifest import read_manifest, studies
+from ablate.runs.manifest import read_manifest
 from ablate.runs.progress import (
     Round,
     Runs,
-    RunState,
     damage,
     find,
     idle,
@@ -45,10 +42,8 @@ from ablate.runs.progress import (
 WIDTH = 160  # width of the table without a terminal
 NAMED = 4  # the most failed and damaged runs that are listed
 TICK = 0.5  # seconds between polls
-IDLE = 60.0  # seconds without a running run after which watching ends
 HEARTBEAT = 30.0  # seconds without output after which a plain line reports progress
-# The columns of the table, each with the least terminal width at which it is shown.
-COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72, "where": 96}
+COLUMNS = ("run", "step", "train/loss", "val/loss", "tokens/s", "left", "where")  # of the table
 
 Poll = tuple[Runs, list[str]]  # the present state of runs, and lines to show above them
 
@@ -57,40 +52,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Show a study; returns the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
-    parser.add_argument("--watch", action="store_true", help="follow it until all runs have ended, or none is running")
+    parser.add_argument("--watch", action="store_true", help="follow it until all runs have ended")
     options = parser.parse_args(arguments)
     if options.json and options.watch:
         parser.error("--json shows once where a study stands; leave out --watch")
 
     def act() -> Outcome:
+        name = find(options.results_dir, options.study)
         if options.watch:
-            watch(options.results_dir, options.study)
-        rounds = rounds_of(options.results_dir, find(options.results_dir, options.study))
+            live_view((together(rounds), lines_above(rounds)) for rounds in polls(options.results_dir, name))
+        rounds = rounds_of(options.results_dir, name)
         show(rounds)
         return Outcome(0, states(rounds))
 
     return conclude(parser.prog, options.json, act)
-
-
-def watch(results: Path, name: str | None) -> None:
-    """Show the live view of a study until all runs have ended, or nothing runs.  Raises Refused."""
-    if (results.is_dir() or not results.exists()) and not studies(results):  # its command may not have planned it yet
-        echo(f"no study in {results} yet; waiting for one (Ctrl-C ends)")
-        while not studies(results):
-            time.sleep(TICK)
-    rounds_in_time = while_alive(polls(results, find(results, name)))
-    live_view((together(rounds), lines_above(rounds)) for rounds in rounds_in_time)
-
-
-def while_alive(states_of_rounds: Iterable[list[Round]]) -> Iterator[list[Round]]:
-    """The rounds of a study until nothing has been running for a while; a launcher's jobs may wait for days."""
-    idle_since = math.inf
-    for rounds in states_of_rounds:
-        yield rounds
-        is_idle = idle(rounds) and "hydra/launcher=" not in rounds[-1].manifest.command
-        idle_since = min(idle_since, time.monotonic()) if is_idle else math.inf
-        if time.monotonic() - idle_since >= IDLE:
-            return
 
 
 def show(rounds: list[Round]) -> None:
@@ -98,7 +73,7 @@ def show(rounds: list[Round]) -> None:
     is_wide = not sys.stdout.isatty()
     text = io.StringIO()
     console = Console(file=text, width=WIDTH if is_wide else None, highlight=False)
-    console.print(page(together(rounds), lines_above(rounds), console.width), soft_wrap=is_wide)
+    console.print(page(together(rounds), lines_above(rounds)), soft_wrap=is_wide)
     echo("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
@@ -121,7 +96,7 @@ def lines_above(rounds: list[Round]) -> list[str]:
     return lines
 
 
-def page(runs: Runs, above: list[str], width: int, height: int = 1000) -> Group:
+def page(runs: Runs, above: list[str], height: int = 1000) -> Group:
     """Lines, the table of running runs, and those that failed or are damaged, for a terminal of this size."""
     failures = []
     for run in runs:
@@ -131,7 +106,7 @@ def page(runs: Runs, above: list[str], width: int, height: int = 1000) -> Group:
     below = [*first_lines(failures, "failed"), *first_lines(damage(runs), "damaged")]
     parts: list[RenderableType] = [Text(one_line(line)) for line in above]
     if "running" in runs.by_state():
-        parts.append(table(runs, width, height - len(above) - len(below)))
+        parts.append(table(runs, height - len(above) - len(below)))
     parts += [Text(one_line(line)) for line in below]
     return Group(*parts)
 
@@ -143,20 +118,16 @@ def first_lines(lines: list[str], kind: str) -> list[str]:
     return [*lines[:NAMED], f"and {len(lines) - NAMED} more {kind}"]
 
 
-def table(runs: Runs, width: int, height: int) -> Group:
+def table(runs: Runs, height: int) -> Group:
     """A table of running runs that fits a terminal, and the number of those left out."""
     running = runs.by_state().get("running", [])
     expected = runs.expected_seconds()
-    names = [name for name, least_width in COLUMNS.items() if width >= least_width]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.show_header = True
-    for name in names:
-        least = None if name == "run" else len(name)  # only this column may shrink
-        side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
-        grid.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", min_width=least)
+    for name in COLUMNS:
+        grid.add_column(name, justify="left" if name in ("run", "where") else "right", no_wrap=True)
     for run in running[: max(1, height - 2)]:
-        texts = dict(zip(COLUMNS, map(one_line, run.row(expected)), strict=True))
-        grid.add_row(*(Text(texts[name]) for name in names))
+        grid.add_row(*(Text(one_line(text), overflow="ellipsis") for text in run.row(expected)))
     hidden = len(running) - grid.row_count
     return Group(grid, Text(f"and {hidden} more running")) if hidden else Group(grid)
 
@@ -211,7 +182,7 @@ def live_view(states_of_runs: Iterable[Poll]) -> None:
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
         for runs, above in states_of_runs:
-            live.update(page(runs, above, *console.size), refresh=True)
+            live.update(page(runs, above, console.height), refresh=True)
 
 
 def show_lines(states_of_runs: Iterable[Poll]) -> None:
@@ -241,15 +212,8 @@ def endings_of(runs: Runs) -> dict[tuple[str, object], str]:
     ended.sort(key=lambda pair: pair[0])
     lines: dict[tuple[str, object], str] = {}
     for when, run in ended:
-        lines[run.run.path, when] = ending(run)
+        assert run.result
+        seconds = (run.result.seconds or {}).get("total")
+        time_taken = "" if seconds is None else f"  {duration(seconds)}"
+        lines[run.run.path, when] = f"{run.name} {run.ending()}{time_taken}"
     return lines
-
-
-def ending(run: RunState) -> str:
-    """How a run ended, after which time."""
-    assert run.result
-    text = f"{run.name} {run.ending()}"
-    seconds = (run.result.seconds or {}).get("total")
-    if seconds is not None:
-        text += f"  {duration(seconds)}"
-    return f"{text}  resumed" if run.result.resumed else text

@@ -5,14 +5,13 @@ Exit codes: 0 done or shown; 1 something could not be removed; 2 refused, with a
 
 import dataclasses
 import functools
-import time
 from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal
 
 from ablate import formatting
-from ablate.cli.clean import ORPHANS, Item, in_use, item_of, remove, report, size_of, survey
+from ablate.cli.clean import ORPHANS, Item, item_of, remove, report, size_of, survey
 from ablate.cli.status import one_line
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
@@ -25,7 +24,6 @@ from ablate.runs.records import Manifest
 FOLDERS = ("figures", "tensorboard", "studies")  # of a study, in the order in which they are removed
 ALONE = "runs of no other study"
 LEVELS = 4  # of each factor that the list names
-DAY = 86400.0  # seconds
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,9 +47,9 @@ def show_list(results: Path) -> Outcome:
     choose_study(results, None)
     entries: list[dict[str, Any]] = []
     unreadable: list[str] = []
-    rows = [("study", "factors", "configurations × seeds", "state", "size", "age")]
+    rows = [("study", "factors", "configurations × seeds", "state", "size")]
     size_of_run = functools.cache(size_of)  # several studies may share a run
-    for base, written in newest_first(results).items():
+    for base in newest_first(results):
         try:
             rounds = rounds_of(results, base)
         except Refused as error:
@@ -74,22 +72,22 @@ def show_list(results: Path) -> Outcome:
             }
         )
         shape = f"{len(manifest.cells)} × {len(manifest.seeds)}"
-        rows.append((base, factors_text(manifest), shape, progress(runs), decimal(size), age(written)))
+        rows.append((base, factors_text(manifest), shape, progress(runs), decimal(size)))
     echo("\n".join(one_line(line) for line in formatting.columns(rows)))
     for line in unreadable:
         say(line)
     return Outcome(0, entries, unreadable)
 
 
-def newest_first(results: Path) -> dict[str, float]:
-    """The studies on disk, without the rounds of others, and when the manifest of each was last written."""
+def newest_first(results: Path) -> list[str]:
+    """The studies on disk, without the rounds of others, by when their manifests were last written."""
     times: dict[str, float] = {}
     for name in studies(results):
         manifest = readable(results, name)
         base = base_of(manifest) if manifest else name
         written = (study_folder(results, name) / "manifest.json").stat().st_mtime
         times[base] = max(written, times.get(base, 0.0))
-    return dict(sorted(times.items(), key=lambda item: item[1], reverse=True))
+    return sorted(times, key=lambda base: times[base], reverse=True)
 
 
 def factors_text(manifest: Manifest) -> str:
@@ -101,12 +99,6 @@ def factors_text(manifest: Manifest) -> str:
             texts.append("…")
         words.append(f"{key}={','.join(texts)}")
     return " ".join(words)
-
-
-def age(written: float) -> str:
-    """How long ago a time was."""
-    seconds = max(0.0, time.time() - written)
-    return f"{seconds / DAY:.0f} days" if seconds >= 2 * DAY else formatting.duration(seconds)
 
 
 def delete(results: Path, names: list[str], sure: bool) -> Outcome:
@@ -127,8 +119,11 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
         if item.kind == ORPHANS and item.run and item.run.path in paths:
             runs.append(dataclasses.replace(item, kind=ALONE))
     folders = [folder for name in deleted for folder in folders_of(results, name)]
-    if sure and remove(runs):
-        remove(folders)
+    if sure:
+        were_removed = [remove(run) for run in runs]
+        if all(were_removed):
+            for folder in folders:
+                remove(folder)
     return report(results, [*runs, *folders], sure, untouched, studies=deleted)
 
 
@@ -152,7 +147,7 @@ def refuse_in_use(results: Path, manifest: Manifest) -> None:
         raise Refused(f"{folder} is a link; go to where it leads")
     for path in dict.fromkeys(run.path for run in manifest.runs):
         run = Run(results, path)
-        if in_use(run):
+        if run.holder() is not None:
             raise Refused(f"{manifest.study} has a run in use, {run.folder}; stop its command, or wait for its end")
 
 

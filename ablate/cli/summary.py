@@ -16,7 +16,6 @@ from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 
 MOST_EFFECTS = 16
-LITTLE_SAVED = 0.8  # variance of a paired difference over that of unpaired seeds
 
 
 def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
@@ -147,9 +146,6 @@ def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -
     if len(smallest):
         detected = formatting.between(smallest.min(), smallest.max())
         yield f"smallest effect found with 80 % power where undecided: {detected}"
-    if manifest.program and undecided["pairing_ratio"].gt(LITTLE_SAVED).any():
-        advice = "where all draws share a generator, give batches their own (docs/how-to/own-script.md, Pairing)"
-        yield f"pairing seeds saved little: {advice}"
     for note in study.notes:
         yield f"note: {note}"
 

@@ -10,7 +10,7 @@ from ablate.config.errors import PlanError, Refused
 from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.formatting.streams import echo, say
-from ablate.planning.composition import about_one_variant
+from ablate.planning.composition import ONLY_ONE
 from ablate.planning.reporting import report
 from ablate.planning.runs import Plan
 from ablate.runs.folder import untested
@@ -51,8 +51,8 @@ class Terminal:
 def sweep(plan: Plan) -> Outcome:
     """Train the remaining runs of a plan and print the summary; if it ends early, print how to continue."""
     terminal = Terminal()
-    for line in about_one_variant(plan.manifest):
-        terminal.remark(line)
+    if ONLY_ONE in plan.manifest.remarks:
+        terminal.remark(ONLY_ONE)
     code = train(plan, terminal)
     result = verdicts(terminal.study) if terminal.study else None
     return Outcome(code, result, terminal.remarks)

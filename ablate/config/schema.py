@@ -23,7 +23,7 @@ TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are ne
 MOST_SEEDS = 1000
 BY_STEPS = "flops_total"  # the value of `match` that adjusts steps; the others adjust widths
 # How runs are carried out; no effect on results.
-PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_seconds", "train.memory")
+PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_seconds")
 # Keys of a run that do not affect its training.
 SOURCES = ("data.path", "data.name", "data.column", "data.held_out", "data.validation", "data.test")
 NO_NUMBERS = (*PACE, *SOURCES, "eval.lengths", "data.solved_at")
@@ -68,7 +68,6 @@ class Train:
     log_every: Positive = MISSING
     checkpoint_seconds: NotNegative = MISSING
     device: Literal["auto", "cpu", "cuda"] = MISSING
-    memory: Any = None
     precision: Literal["auto", "fp32", "bf16"] = MISSING
     compile: bool | Auto = MISSING
     matmul: Literal["auto", "torch", "onednn"] = MISSING

@@ -14,7 +14,10 @@ from ablate.formatting import instead
 C = TypeVar("C")
 T = TypeVar("T", bound="Record")
 # Settings that configurations had once; they are left out when a file is read, and `runs.key` counts what all had.
-GONE = ("companions", "hold", "placebo_seeds", "reference", "model.head_bias", "seed.placebo", "tune.per_seed")
+GONE = (
+    *("companions", "hold", "placebo_seeds", "reference"),
+    *("model.head_bias", "seed.placebo", "train.memory", "tune.per_seed"),
+)
 
 
 def optional(*, default: Any = None) -> Any:

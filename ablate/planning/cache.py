@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import platform
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from ablate.runs.key import is_foreign, torch_version
 
 T = TypeVar("T")
 OWN_CODE = hashlib.sha256(b"".join(SOURCES.values())).hexdigest()
-PROCESSORS = Path("/proc/cpuinfo")  # of Linux
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of Linux containers and jobs
 results: dict[str, Any] = {}  # of `once`
 
@@ -74,12 +72,3 @@ def machine_memory() -> float:
     with contextlib.suppress(OSError, ValueError):
         limit = min(limit, float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
     return limit
-
-
-def processor() -> str:
-    """The model of this machine's processor, as the system calls it; "" if unknown."""
-    with contextlib.suppress(OSError):
-        for line in PROCESSORS.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()

@@ -101,9 +101,4 @@ def planned_cells(
     inspection = inspect_cells(drafts, settings, until)
     if inspection.problems:
         raise PlanError(inspection.problems)
-    return cells_of(inspection, drafts, factors, reference)
-
-
-def cells_of(inspection: Inspection, drafts: list[Draft], factors: dict[str, list[Level]], reference: Levels) -> Cells:
-    """The cells of an inspection without problems."""
-    return Cells(factors, reference, drafts, inspection.rows, inspection.tasks, inspection.notes)
+    return Cells(factors, reference, drafts, inspection.rows, inspection.tasks, notes=inspection.notes)

@@ -14,20 +14,20 @@ from ablate.config.compose import Composed
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
-from ablate.config.schema import BUILT, BY_STEPS
+from ablate.config.schema import BY_STEPS
 from ablate.data.corpus import Unwritable, in_memory, save_planned
 from ablate.formatting import grouped, listed
-from ablate.planning.cells import cells_of, inspect_cells
+from ablate.planning.cells import inspect_cells
 from ablate.planning.checks.child import Failed, one_child
-from ablate.planning.composition import Composition, at_levels, naming_study_file, preset_notes
+from ablate.planning.composition import naming_study_file
 from ablate.planning.kernels import with_kernels
 from ablate.planning.study import CHECK, TRY, Cells, CheckedStudy, Draft, Inspection, study_name
 
 
-def check_composition(composition: Composition) -> CheckedStudy:
-    """The study of a composition, with every cell checked.  Raises PlanError and Failed."""
-    with naming_study_file(composition.command):
-        return with_kernels(study_of(composition, check_cells(composition)))
+def check_composed(command: Command, cells: Cells) -> CheckedStudy:
+    """The study of composed cells, with every cell checked.  Raises PlanError and Failed."""
+    with naming_study_file(command):
+        return with_kernels(study_of(command, check_cells(command, cells)))
 
 
 @contextlib.contextmanager
@@ -46,29 +46,27 @@ def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     drafts = [Draft("", {}, 0, cell.config, {}) for cell in cells]
     with in_memory(), one_child():
         inspection = inspect_cells(drafts, cells[0].config, CHECK)
-    problems = at_levels(inspection.problems, command) + about_metrics(command, inspection, drafts)
+    problems = inspection.problems + about_metrics(command, inspection, drafts)
     return problems + study_problems(cells[0].config)
 
 
-def check_cells(composition: Composition) -> Cells:
-    """The cells of a composition: checked, matched, counted and tried out.  Raises PlanError."""
-    settings = composition.settings
-    command = composition.command
-    drafts = composition.drafts
+def check_cells(command: Command, cells: Cells) -> Cells:
+    """Composed cells checked, matched, counted and tried out.  Raises PlanError."""
+    settings = cells.settings
     # What is wrong with the study's own keys.
     problems = [*study_problems(settings)]
-    configs = [draft.config for draft in drafts]
+    configs = [draft.config for draft in cells.drafts]
     problems += idle_problems(keys_set_by(command, with_file=not command.changed), settings, configs)
     problems += match_problems(settings.match, command)
-    inspection = inspect_cells(drafts, settings, CHECK if problems else TRY)
+    inspection = inspect_cells(cells.drafts, settings, CHECK if problems else TRY)
     # Claims and the margin depend on what the cells that passed measure.
-    problems = inspection.problems + problems + about_metrics(command, inspection, drafts)
+    problems = inspection.problems + problems + about_metrics(command, inspection, cells.drafts)
     wrong_margin = without_unit(settings.margin, (task.measured for task in inspection.tasks.values()))
     if wrong_margin:
         problems.append(Problem("margin", wrong_margin))
     if problems:
-        raise PlanError(at_levels(problems, command))
-    return cells_of(inspection, drafts, composition.factors, composition.reference)
+        raise PlanError(problems)
+    return dataclasses.replace(cells, rows=inspection.rows, tasks=inspection.tasks, notes=inspection.notes)
 
 
 def match_problems(match: str, command: Command) -> list[Problem]:
@@ -79,10 +77,6 @@ def match_problems(match: str, command: Command) -> list[Problem]:
         if key in keys:
             message = f"match={match} chooses it per configuration; leave it out or write match=none"
             problems.append(Problem(key, message))
-    components = {key.partition(".")[0] for key in command.swept}  # attention also of +attention.gate=null,feature
-    is_any_swept = bool(components & {*BUILT} or {*command.swept} & {"model", "preset"})
-    if match in ("params", "flops") and not problems and not is_any_swept:
-        problems.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
     return problems
 
 
@@ -99,19 +93,20 @@ def keys_set_by(command: Command, with_file: bool = True) -> set[str]:
     return keys
 
 
-def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
+def study_of(command: Command, cells: Cells) -> CheckedStudy:
     """The study of checked cells: its name, its claims, and further entries of its manifest.  Raises PlanError for
     claims about missing cells, unless the command line changed the study file's factors."""
-    settings = composition.settings
-    command = composition.command
+    settings = cells.settings
     settings = dataclasses.replace(settings, study=settings.study or study_name(settings, cells))
+    # Those of a program are values of its settings.
+    choices = [draft.choices for draft in cells.drafts if cells.rows[0].config]
     entries: dict[str, Any] = {
-        "remarks": composition.remarks,
-        "papers": papers((cell.choices for cell in composition.cells), command.groups),
+        "remarks": cells.remarks,
+        "papers": papers(choices, command.groups),
         "names": names_in(Path(command.groups.folder)) if command.groups.folder else {},
     }
     file = command.study_file
-    notes = [*preset_notes(composition), *cells.notes]
+    notes = [*cells.notes]
     if file is None:
         return CheckedStudy(command.typed, settings, cells, entries, notes=notes)
     entries |= {"experiment": file.name, "asks": command.digest, "mirror": file.mirror, **file.texts}

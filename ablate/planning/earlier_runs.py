@@ -28,32 +28,12 @@ E = TypeVar("E", ClaimEntry, ValueEntry[Any])
 
 @dataclasses.dataclass(frozen=True)
 class Earlier:
-    """The manifests that earlier commands left: of one study, and of all others in its results folder."""
+    """The manifests that earlier commands left in a results folder: of one study, and of all others."""
 
     results: Path
-    name: str
     manifest: Manifest | None  # None if there is none, or if it is damaged
-    damage: str  # why it cannot be read
     others: list[Manifest]
-
-    @property
-    def notes(self) -> list[str]:
-        """A note on a damaged manifest."""
-        if not self.damage:
-            return []
-        return [
-            f"{self.damage}; it is set aside and written anew, and earlier interim analyses of this study are forgotten"
-        ]
-
-    @property
-    def looks(self) -> list[Look]:
-        """The looks at this study."""
-        return own_looks(self.manifest) if self.manifest else []
-
-    @property
-    def runs(self) -> list[PlannedRun]:
-        """The runs that were planned."""
-        return self.manifest.runs if self.manifest else []
+    notes: list[str]  # on a damaged manifest
 
 
 def own_looks(manifest: Manifest) -> list[Look]:
@@ -64,21 +44,20 @@ def own_looks(manifest: Manifest) -> list[Look]:
 def read_earlier(results: Path, name: str) -> Earlier:
     """The manifests of a study and of all others, as earlier commands left them."""
     manifest = None
-    damage = ""
+    notes = []
+    try:
+        manifest = read_manifest(results, name)
+    except FileNotFoundError:
+        pass
+    except Corrupt as error:
+        lost = "earlier interim analyses of this study are forgotten"
+        notes.append(f"{error}; it is set aside and written anew, and {lost}")
     others = []
     for study in studies(results):
-        if study != name:
-            other = readable(results, study)
-            if other:
-                others.append(other)
-            continue
-        try:
-            manifest = read_manifest(results, name)
-        except FileNotFoundError:
-            pass
-        except Corrupt as error:
-            damage = str(error)
-    return Earlier(results, name, manifest, damage, others)
+        other = readable(results, study) if study != name else None
+        if other:
+            others.append(other)
+    return Earlier(results, manifest, others, notes)
 
 
 def begun(study: CheckedStudy) -> list[Manifest]:
@@ -90,20 +69,6 @@ def begun(study: CheckedStudy) -> list[Manifest]:
         if manifest:
             manifests.append(manifest)
     return manifests
-
-
-def earlier_other_steps(earlier: Earlier, cells: list[Cell], runs: list[PlannedRun]) -> str | None:
-    """The study of the references' runs for other numbers of steps that an earlier command trained, if its references
-    are those of these cells, and their own runs among these: else other code or settings trained it."""
-    name = earlier.manifest.exchange if earlier.manifest else None
-    paths = {run.path for run in runs}
-    for manifest in earlier.others:
-        if manifest.study == name:
-            references = {cell.id for cell in manifest.cells if cell.reference}
-            shared = {run.cell for run in manifest.runs if run.path in paths}
-            shared &= {cell.id for cell in cells if cell.reference}
-            return name if references and references <= shared else None
-    return None
 
 
 def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
@@ -127,7 +92,7 @@ def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
 
 def looks_so_far(study: CheckedStudy, earlier: Earlier) -> list[Look]:
     """The looks that a study has had, including the planned ones before the current number of seeds."""
-    looks = list(earlier.looks)
+    looks = own_looks(earlier.manifest) if earlier.manifest else []
     logged = [(look.seeds, look.planned) for look in looks]
     for count in study.looks:
         seeds = list(range(count))
@@ -226,7 +191,7 @@ def scored(
     earlier: Earlier, cells: list[Cell], runs: list[PlannedRun], statuses: dict[str, str]
 ) -> dict[int, set[str]]:
     """The cells of this study with a result, by seed; results of its earlier manifest and of other studies count."""
-    candidates = [*runs, *earlier.runs]
+    candidates = [*runs, *(earlier.manifest.runs if earlier.manifest else [])]
     ids = ids_by_configuration(cells)
     for other in earlier.others:
         candidates += same_runs(other, ids, runs)
@@ -269,20 +234,13 @@ def same_runs(other: Manifest, ids: dict[str, str], runs: list[PlannedRun]) -> l
     return [run for run in renamed if (run.cell, run.seed) in pairs]
 
 
-def post_hoc_notes(manifest: Manifest, earlier: Earlier) -> list[str]:
-    """A note on the claims that are post hoc: which studies have their results, and what registers them."""
+def post_hoc_notes(manifest: Manifest) -> list[str]:
+    """A note on the claims that are post hoc, and on what registers them."""
     names = [name for name, entry in manifest.claims.items() if not entry.registered]
     if not names:
         return []
-    ids = ids_by_configuration(manifest.cells)
-    studies = []
-    for other in (earlier.manifest, *earlier.others):
-        if other and any(is_scored(earlier.results, run, {}) for run in same_runs(other, ids, manifest.runs)):
-            studies.append(other.study)
     verb = "is" if len(names) == 1 else "are"
     why = "there are results of these seeds"
-    if studies:
-        why += f" in {first_of(studies, NAMED)}"
     return [f"{first_of(names, NAMED)} {verb} post hoc: {why}; confirm=8 registers claims on fresh ones"]
 
 

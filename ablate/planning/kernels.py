@@ -5,7 +5,6 @@
 
 import dataclasses
 from collections import Counter
-from typing import NamedTuple
 
 from ablate.planning.cells import planned_cells
 from ablate.planning.earlier_runs import begun
@@ -17,14 +16,6 @@ from ablate.runs.records import Cell
 LONG = {"cpu": 4e12, "cuda": 4e15}
 CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the same cells would not find their runs
 ENOUGH = 1024  # rows of a product; more do not change its rate
-NOTES = {"compile": "compiled", "matmul": "float32 products by oneDNN"}
-
-
-class Kernels(NamedTuple):
-    """What the keys of `train` that are `auto` mean in a study; the defaults are those of short runs."""
-
-    matmul: str = "torch"
-    compile: bool = False
 
 
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
@@ -33,52 +24,50 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
     trains = [draft.config.train for draft in study.cells.drafts]
     if all(train.matmul != "auto" and train.compile != "auto" for train in trains):
         return study
-    kernels = earlier_kernels(study) or fitting_kernels(study)
+    matmul, is_compiled = earlier_kernels(study) or fitting_kernels(study)
     drafts = []
-    changed = set()
+    decided = set()
     for draft, row in zip(study.cells.drafts, study.cells.rows, strict=True):
         config = draft.config
-        for name, value in kernels._asdict().items():
-            is_auto = getattr(config.train, name) == "auto"
-            is_possible = name != "matmul" or in_float32_on_cpu(row.planned_config)
-            if is_auto and is_possible and value != getattr(row.planned_config.train, name):
-                config = config.with_value(f"train.{name}", value)
-                changed.add(name)
+        if is_compiled and config.train.compile == "auto":
+            config = config.with_value("train.compile", True)
+            decided.add("compiled")
+        if matmul == "onednn" and config.train.matmul == "auto" and in_float32_on_cpu(row.planned_config):
+            config = config.with_value("train.matmul", "onednn")
+            decided.add("float32 products by oneDNN")
         drafts.append(dataclasses.replace(draft, config=config))
-    if not changed:
+    if not decided:
         return study
     cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
-    what = " and ".join(note for name, note in NOTES.items() if name in changed)
+    what = " and ".join(sorted(decided))
     note = f"{what}, which is faster here; train.compile=false train.matmul=torch: neither"
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
 
 
-def earlier_kernels(study: CheckedStudy) -> Kernels | None:
-    """The choice that a study was begun with, on any machine; None if it is new."""
+def earlier_kernels(study: CheckedStudy) -> tuple[str, bool] | None:
+    """The library and whether to compile that a study was begun with, on any machine; None if it is new."""
     manifests = begun(study)
     if not manifests:
         return None
     matmul = "torch"
-    compiled = False
+    is_compiled = False
     for cell in manifests[0].cells:
         train = cell.planned_config.train
         if train.matmul == "onednn" and "train.matmul" not in cell.levels:
             matmul = "onednn"
         if train.compile is True and "train.compile" not in cell.levels:
-            compiled = True
-    return Kernels(matmul, compiled)
+            is_compiled = True
+    return matmul, is_compiled
 
 
-def fitting_kernels(study: CheckedStudy) -> Kernels:
-    """The faster choice for the runs of a study's first reference on this machine."""
+def fitting_kernels(study: CheckedStudy) -> tuple[str, bool]:
+    """The faster library and whether to compile, for the runs of a study's first reference on this machine."""
     row = next(row for row in study.cells.rows if row.reference)
     config = row.planned_config
     if row.flops_per_step * config.train.steps < LONG[config.train.device]:
-        return Kernels()
-    matmul = "torch"
-    if in_float32_on_cpu(config):
-        matmul = faster_products(row)
-    return Kernels(matmul, can_compile(config.train.device))
+        return "torch", False
+    matmul = faster_products(row) if in_float32_on_cpu(config) else "torch"
+    return matmul, can_compile(config.train.device)
 
 
 def faster_products(cell: Cell) -> str:

@@ -8,23 +8,18 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.config.import_path import cores
 from ablate.config.schema import BUILT, Config
 from ablate.formatting import counted, duration
-from ablate.planning.cache import processor, read_cache, write_cache
-from ablate.planning.checks.child import one_child, run_in_child
-from ablate.planning.rounds import scored_plan
+from ablate.planning.cache import read_cache, write_cache
 from ablate.planning.runs import Plan, lacks_device
 from ablate.runs.folder import Run
 from ablate.runs.key import is_foreign, numbers, settings
 from ablate.runs.progress import makespan
 from ablate.runs.records import Cell
-from ablate.runs.tables import class_name
 from ablate.training.hardware import environments
 
 if TYPE_CHECKING:
@@ -33,8 +28,6 @@ if TYPE_CHECKING:
 # Settings of train that the time of a step depends on.
 COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts", "compile")
 ALL = 0.6  # seconds after which no further model is measured
-ONE = 10.0  # seconds that one model of user code may take
-START = 30.0  # seconds for the child process to start
 STEPS = 3
 AFFORDABLE = {"cpu": 3e9, "cuda": 1e13}  # FLOPs measured at a time: a tenth of a second on a slow device
 
@@ -54,57 +47,40 @@ class Speed(NamedTuple):
         return self.setup + (train.steps * self.step + evaluations * self.evaluation + self.last) / train.devices
 
 
-class Timing(NamedTuple):
-    """The speed of each distinct model that was measured, and the embeddings whose vectors were not trained for it."""
-
-    speeds: dict[str, Speed]  # by `model_of`
-    vectors: list[str]
-
-
 def expected_time(plan: Plan) -> str:
     """The time that a plan's remaining training takes, as a line, or why it is unknown; "" if nothing is to be
     trained.  Each distinct model is measured once, as long as there is time; others count by their FLOPs."""
-    cells = cells_to_train(plan)
-    if not cells:
+    cells = {cell.id: cell for cell in plan.manifest.cells}
+    runs = [run.cell for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
+    if not runs:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    distinct = {cell.id: cell for cell in cells}
-    speeds, vectors = timing_of(list(distinct.values()))
-    if not speeds:
-        return f"no estimate of the time: no step of {cells[0].label} could be measured"
-    scored = scored_plan(plan)
-    later = cells_to_train(scored) if scored and not scored.study.looks else []
-    seconds = seconds_of_runs([*cells, *later], speeds)
-    text = f"about {time_of(plan, [seconds[cell.id] for cell in cells])}"
+    distinct = [cells[name] for name in dict.fromkeys(runs)]
+    speeds = cached_speeds(distinct)
+    measured = [cell for cell in distinct if model_of(cell) in speeds]
+    if not measured:
+        return f"no estimate of the time: no step of {distinct[0].label} could be measured"
+    seconds = seconds_of_runs(distinct, speeds)
+    text = f"about {time_of(plan, [seconds[name] for name in runs])}"
     if plan.more:
         text += " for this round"
-    if scored and later:
-        text += f", then {time_of(scored, [seconds[cell.id] for cell in later])}"
-        text += f" for {counted(len(later), 'scored run')}"
-    first = next(cell for cell in cells if model_of(cell) in speeds)
-    step = speeds[model_of(first)].step
-    basis = [f"a step of {first.label} takes {f'{step:.2g} s' if step < 10 else duration(step)} here"]
-    if any(cell.planned_config.train.compile for cell in distinct.values()):
-        basis.append("before compiling")
-    if vectors:
-        basis.append(f"without training the vectors of {' and '.join(vectors)}")
-    return f"{text} ({', '.join(basis)})"
+    step = speeds[model_of(measured[0])].step
+    return f"{text} (a step of {measured[0].label} takes {f'{step:.2g} s' if step < 10 else duration(step)} here)"
 
 
 def seconds_of_runs(cells: list[Cell], speeds: dict[str, Speed]) -> dict[str, float]:
     """The seconds of a run of each of these cells, by id; those of models that were not measured by their FLOPs."""
-    distinct = {cell.id: cell for cell in cells}
     seconds = {}
     flops = 0.0
-    for name, cell in distinct.items():
+    for cell in cells:
         speed = speeds.get(model_of(cell))
         if speed:
-            seconds[name] = speed.of_run(cell.planned_config)
+            seconds[cell.id] = speed.of_run(cell.planned_config)
             flops += cell.training_flops
     per_flop = sum(seconds.values()) / flops
-    for name, cell in distinct.items():
-        seconds.setdefault(name, per_flop * cell.training_flops)
+    for cell in cells:
+        seconds.setdefault(cell.id, per_flop * cell.training_flops)
     return seconds
 
 
@@ -119,12 +95,6 @@ def time_of(plan: Plan, seconds: list[float]) -> str:
     return f"{duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
 
 
-def cells_to_train(plan: Plan) -> list[Cell]:
-    """The cell of each run to be trained."""
-    cells = {cell.id: cell for cell in plan.manifest.cells}
-    return [cells[run.cell] for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
-
-
 def model_of(cell: Cell) -> str:
     """All that the time of a step and of an evaluation depends on, without the location of the data."""
     config = settings(cell.planned_config)
@@ -134,62 +104,41 @@ def model_of(cell: Cell) -> str:
     return json.dumps([cell.task, train, config["optim"]["_target_"], *parts, lengths], sort_keys=True)
 
 
-def timing_of(cells: list[Cell]) -> Timing:
-    """The timing of these cells: as the cache has it, else measured.  It is not kept for GPUs, of which another one may
-    respond, nor for user code, which may depend on anything."""
-    configs = [cell.planned_config for cell in cells]
-    is_cached = all(config.train.device == "cpu" and not is_foreign(numbers(config)) for config in configs)
-    depends = ["timing", cores(), processor(), *dict.fromkeys(map(model_of, cells))]
-    cached = timing_from_cache(depends) if is_cached else None
-    if cached:
-        return cached
-    from ablate.training.vectors import is_pretrained  # loads torch
-
-    speeds = speeds_of(cells)
-    vectors = sorted({class_name(config.embedding["_target_"]) for config in configs if is_pretrained(config)})
-    timing = Timing(speeds, vectors)
+def cached_speeds(cells: list[Cell]) -> dict[str, Speed]:
+    """The speed of each distinct model of these cells: as the cache has it, else measured.  It is not kept for GPUs, of
+    which another one may respond.  User code is not measured, since it is loaded by workers alone."""
+    built_in = [cell for cell in cells if not is_foreign(numbers(cell.planned_config))]
+    depends = ["timing", cores(), *dict.fromkeys(map(model_of, built_in))]
+    is_cached = all(cell.planned_config.train.device == "cpu" for cell in built_in)
+    if is_cached:
+        try:
+            return {model: Speed(*seconds) for model, seconds in read_cache(depends)["speeds"].items()}
+        except Exception:  # nothing is there, or it is damaged
+            pass
+    speeds = speeds_of(built_in)
     if is_cached and speeds:
-        write_cache(depends, timing._asdict())
-    return timing
-
-
-def timing_from_cache(depends: list[Any]) -> Timing | None:
-    """The timing in the cache, if it is there."""
-    try:
-        record = read_cache(depends)
-        speeds = {model: Speed(*seconds) for model, seconds in record["speeds"].items()}
-        return Timing(speeds, record["vectors"])
-    except Exception:  # damaged records; it is measured again
-        return None
+        write_cache(depends, {"speeds": speeds})
+    return speeds
 
 
 def speeds_of(cells: list[Cell]) -> dict[str, Speed]:
     """The speed of each distinct model of these cells; without those that fail, and those for which no time is left."""
+    import torch
+
     ends = time.monotonic() + ALL
     speeds: dict[str, Speed] = {}
     tried = set()
-    with tempfile.TemporaryDirectory() as folder, one_child():
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
         for cell in cells:
             model = model_of(cell)
-            left = ends - time.monotonic()
-            if model in tried or left <= 0:
+            if model in tried or time.monotonic() >= ends:
                 continue
             tried.add(model)
             try:
-                speeds[model] = measure(partial(speed_of, cell, Path(folder) / str(len(tried))), cell, left + ONE)
+                speeds[model] = speed_of(cell, Path(folder) / str(len(tried)))
             except Exception:  # it may fail in training, which then says why
                 continue
     return speeds
-
-
-def measure(call: Callable[[], Speed], cell: Cell, seconds: float) -> Speed:
-    """The speed of a cell; user code is timed in the child process.  Raises any error."""
-    if not is_foreign(numbers(cell.planned_config)):
-        import torch
-
-        with torch.random.fork_rng(devices=[]):
-            return call()
-    return Speed(*run_in_child(call, seconds + START))
 
 
 def speed_of(cell: Cell, folder: Path) -> Speed:

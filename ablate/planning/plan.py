@@ -24,9 +24,9 @@ from ablate.config.factors import compose_design
 from ablate.config.key_checks import name_problem, study_problems
 from ablate.config.launchers import hydra_problems
 from ablate.config.schema import VARIED, WHOLE, Config
-from ablate.planning.composition import Composition, at_levels, composition_of, naming_study_file
+from ablate.planning.composition import composed_cells, naming_study_file
 from ablate.planning.runs import Plan, is_hydras
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy
 
 PARTS = ("job", "hydra", "all")  # of Hydra's configuration
 # Keys whose values are checked without building a model.
@@ -38,14 +38,13 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check a command line, and plan its next round; nothing is trained or written.  Raises PlanError.
     Each round is a separate study: tuning, the requested study, its references for other numbers of steps."""
     launcher = [word for word in words if is_hydras(word)]
-    problems = hydra_problems(launcher)
-    composition = compose_words([word for word in words if not is_hydras(word)], config_dir, problems)
-    from ablate.planning.check_study import check_composition, planning
+    words = [word for word in words if not is_hydras(word)]
+    command, cells = compose_words(words, config_dir, hydra_problems(launcher))
+    from ablate.planning.check_study import check_composed, planning
     from ablate.planning.rounds import next_round
 
     with planning():
-        study = check_composition(composition)
-        return dataclasses.replace(next_round(study), launcher=launcher)
+        return dataclasses.replace(next_round(check_composed(command, cells)), launcher=launcher)
 
 
 def plan_again(plan: Plan) -> Plan:
@@ -59,18 +58,11 @@ def plan_again(plan: Plan) -> Plan:
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
     """The study of a command line, with every cell composed and checked.  Raises PlanError."""
-    composition = compose_words(words, config_dir)
-    from ablate.planning.check_study import check_composition, planning
+    command, cells = compose_words(words, config_dir)
+    from ablate.planning.check_study import check_composed, planning
 
     with planning():
-        return check_composition(composition)
-
-
-def compose_words(words: Sequence[str], config_dir: str | None, others: Sequence[Problem] = ()) -> Composition:
-    """The composed cells of a command line.  Raises PlanError for its problems and these others."""
-    command, problems = read_command(words, config_dir)
-    with naming_study_file(command):
-        return compose_cells(command, [*others, *problems])
+        return check_composed(command, cells)
 
 
 def check_cell(words: Sequence[str], config_dir: str | None = None) -> Config:
@@ -78,20 +70,29 @@ def check_cell(words: Sequence[str], config_dir: str | None = None) -> Config:
     sweep."""
     command, problems = read_command(words, config_dir)
     problems += [Problem(key, "takes one value here, since only one model is made") for key in command.swept]
-    composition = compose_cells(command, problems)
+    cells = compose_cells(command, problems)
     from ablate.planning.check_study import check_cells, planning
 
     with planning():
-        return check_cells(composition).rows[0].planned_config
+        return check_cells(command, cells).rows[0].planned_config
 
 
-def compose_cells(command: Command, problems: Sequence[Problem] = ()) -> Composition:
+def compose_words(
+    words: Sequence[str], config_dir: str | None, others: Sequence[Problem] = ()
+) -> tuple[Command, Cells]:
+    """A command line and its composed cells.  Raises PlanError for its problems and these others."""
+    command, problems = read_command(words, config_dir)
+    with naming_study_file(command):
+        return command, compose_cells(command, [*others, *problems])
+
+
+def compose_cells(command: Command, problems: Sequence[Problem] = ()) -> Cells:
     """The composed cells of a command.  Raises PlanError for these problems and all others of the command line."""
-    design, cells, wrong = compose_design(command)
-    problems = [*problems, *at_levels(wrong, command), *name_problems(cells)]
+    design, composed, wrong = compose_design(command)
+    problems = [*problems, *wrong, *name_problems(composed)]
     if problems:
-        raise PlanError(list(dict.fromkeys([*problems, *problems_from_building(command, cells, problems)])))
-    return composition_of(command, design, cells)
+        raise PlanError(list(dict.fromkeys([*problems, *problems_from_building(command, composed, problems)])))
+    return composed_cells(design, composed)
 
 
 def name_problems(cells: list[Composed]) -> list[Problem]:
@@ -134,10 +135,10 @@ def configuration_as_yaml(words: Sequence[str], config_dir: str | None, part: st
         raise PlanError([Problem("--cfg", f"{part} is no part of the configuration; write --cfg {' or '.join(PARTS)}")])
     launcher = [word for word in words if is_hydras(word)]
     command, problems = read_command([word for word in words if not is_hydras(word)], config_dir)
-    composition = compose_cells(command, [*hydra_problems(launcher), *problems])
-    count = len(composition.cells)
-    comment = f"# {composition.drafts[0].label}, the first of {count} configurations\n" if count > 1 else ""
-    job = composition.settings.as_json()
+    cells = compose_cells(command, [*hydra_problems(launcher), *problems])
+    count = len(cells.drafts)
+    comment = f"# {cells.drafts[0].label}, the first of {count} configurations\n" if count > 1 else ""
+    job = cells.settings.as_json()
     if part == "job":
         return comment + str(OmegaConf.to_yaml(job))
     hydra = {"hydra": hydras_own(launcher, command.groups)}

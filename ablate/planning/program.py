@@ -26,7 +26,6 @@ from ablate.config.schema import Config
 from ablate.config.study_file import is_one_of
 from ablate.config.words import MOST, Setting, read_words
 from ablate.planning.check_study import study_of
-from ablate.planning.composition import ONLY, Composition
 from ablate.planning.revisions import revision_facts, revision_notes, uncommitted_note, with_revisions
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
@@ -36,7 +35,6 @@ from ablate.program.words import Request, read_request
 from ablate.runs.naming import measured_as
 from ablate.runs.records import Cell, TaskFacts, Way
 
-VARIABLE = re.compile(r"\$\w+")  # of a shell
 LONGEST = 60  # characters of a folder's name
 TASK = "program"  # the name of a program's task in its manifest
 OUT_UNUSED = "if runs write files, pass {out}, a folder of each run's own"
@@ -89,19 +87,10 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
 
 
 def notes_on(request: Request, results: Path) -> list[str]:
-    """What may make runs of a command affect each other, and what its revisions lack."""
+    """That runs may write into one folder, and what revisions lack."""
     notes = []
     if "out" not in request.fields and not request.revisions:  # each of which has a tree
         notes.append(OUT_UNUSED)
-    variable = VARIABLE.search(request.command)
-    if variable and not request.template.in_shell:
-        notes.append(f"{variable[0]} is passed as it stands, since no shell reads the command; shell=true has one")
-    values = [value for of_setting in request.settings.values() for value in of_setting]
-    device = re.search(r"\bcuda:[1-9]\d*", " ".join([*request.template.words, *values]))
-    if device:
-        notes.append(f"{device[0]}: where there are several GPUs each run is given one, which it sees as cuda:0")
-    if "budget" in request.options and int(request.options.get("parallel", "1")) > 1:
-        notes.append("runs at a time share this machine, so that each reaches fewer steps in its time")
     if request.revisions:
         notes += revision_notes(request, results)
     return notes
@@ -151,21 +140,19 @@ def study_of_program(request: Request, design: Design, config: Config, command: 
         composed.append(Composed(config, fixed | design.level_settings(cell)))
     levels, factors, reference = levels_and_factors(composed, design)
     rows = []
-    drafts = []
-    for composed_cell, of_cell in zip(composed, levels, strict=True):
-        row = cell_of(request, composed_cell.choices, of_cell, of_cell == reference)
-        rows.append(row)
-        drafts.append(Draft(row.label, of_cell, levels.index(reference), config, composed_cell.choices))
+    for of_settings, of_cell in zip(composed, levels, strict=True):
+        rows.append(cell_of(request, of_settings.choices, of_cell, of_cell == reference))
     if config.study is None:
         config = dataclasses.replace(config, study=study_name(request, factors, config.design, rows))
+    drafts = []
+    for of_settings, row in zip(composed, rows, strict=True):
+        drafts.append(Draft(row.label, row.levels, levels.index(reference), config, of_settings.choices))
     remarks = list(design.notes)
     if len(rows) == 1:
-        remarks.append(f"{ONLY}; for a comparison give a setting several values, as in bias=true,false")
+        remarks.append("only one configuration; for a comparison give a setting several values, as in bias=true,false")
     direction: Way = "min" if request.lower_is_better else "max"
     task = TaskFacts(name=name_of(request), metrics={measured_as(request.metric): direction})
-    cells = Cells(factors, reference, drafts, rows, {TASK: task})
-    named = [Composed(config, {}) for _ in rows]
-    study = study_of(Composition(command, factors, reference, named, drafts, remarks), cells)
+    study = study_of(command, Cells(factors, reference, drafts, rows, {TASK: task}, remarks))
     entries = {"program": request.command, "endpoint": request.metric, "track": config.track}
     return dataclasses.replace(study, entries=study.entries | entries)
 

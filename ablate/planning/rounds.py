@@ -12,7 +12,6 @@ the steps are those of the study.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -91,16 +90,6 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
 def results_of(plan: Plan) -> Study:
     """The results of a plan's runs."""
     return load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)
-
-
-def scored_plan(plan: Plan) -> Plan | None:
-    """The plan of the study that a plan of another round belongs to, before tuning with untuned cells; None for the
-    study's own, and if it exists with tuned cells."""
-    study = plan.requested
-    with contextlib.suppress(PlanError):
-        if study and study.name != plan.manifest.study:
-            return dataclasses.replace(next(looks(study)), launcher=plan.launcher)
-    return None
 
 
 def decided(study: Study) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import platform
 import shutil
 import sysconfig
@@ -21,7 +20,7 @@ from ablate.planning.earlier_runs import Earlier
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
-from ablate.runs.key import run_key, settings, torch_version
+from ablate.runs.key import run_key, torch_version
 from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
@@ -140,24 +139,18 @@ def device_problem(plan: Plan) -> Problem | None:
     if plan.dry_run:
         return None
     asks = lacks_device(plan)
-    if asks == "train.device":
-        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu or hydra/launcher=…"
-        return Problem(asks, message)
     if asks:
-        message = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
-        return Problem(asks, message)
+        how = "run it where one is, plan it with dry_run=true, or write train.device=cpu"
+        return Problem(asks, f"there is no GPU here; {how}")
     if not plan.todo:
         return None
     train = plan.manifest.cells[0].planned_config.train
     if train.devices > 1:
-        from ablate.training.hardware import environments, task_of_job, visible_devices
+        from ablate.training.hardware import environments, visible_devices
 
         if not environments(train.device, train.parallel, train.devices):
             devices = f"{len(visible_devices(train.device))} {'GPUs' if train.device == 'cuda' else 'CPU cores'}"
-            tasks = task_of_job()[2]
-            if tasks > 1:
-                devices += f", and {tasks} tasks"
-            return Problem("train.devices", f"must be a number that {devices} can share, not {train.devices}")
+            return Problem("train.devices", f"must be a number that {devices} and a job's tasks can share")
     for cell in plan.manifest.cells:
         train = cell.planned_config.train
         if train.compile is True and not can_compile(train.device):
@@ -203,7 +196,7 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
     ]
     statuses |= dict.fromkeys(untested, "untested")
     manifest = earlier_runs.with_registrations(manifest, study, earlier, statuses)
-    notes += earlier_runs.post_hoc_notes(manifest, earlier)
+    notes += earlier_runs.post_hoc_notes(manifest)
     return Plan(study, manifest, statuses, notes, study.more)
 
 
@@ -230,7 +223,8 @@ def program_runs(study: CheckedStudy, seeds: Sequence[int]) -> list[PlannedRun]:
 
 def run_again(earlier: Earlier, runs: list[PlannedRun]) -> list[str]:
     """A note on the runs of a program that have a result of other files than it has now."""
-    before = {(run.cell, run.seed): run.path for run in earlier.runs}
+    planned_before = earlier.manifest.runs if earlier.manifest else []
+    before = {(run.cell, run.seed): run.path for run in planned_before}
     changed = [run for run in runs if before.get((run.cell, run.seed), run.path) != run.path]
     return [f"a file of the command has changed: {counted(len(changed), 'run')} again"] if changed else []
 
@@ -246,8 +240,6 @@ def new_manifest(
     """The manifest of a study, without its claims, margin and criterion."""
     keys = study.settings
     factors = study.cells.factors
-    entries = dict(study.entries)
-    entries.setdefault("exchange", earlier_runs.earlier_other_steps(earlier, cells, runs))
     sequential = None
     if study.looks:
         sequential = Sequential(looks=study.looks, at=keys.seeds, max=study.looks[-1])
@@ -273,15 +265,13 @@ def new_manifest(
         tasks=study.cells.tasks,
         cells=cells,
         runs=runs,
-        **entries,
+        **study.entries,
     )
 
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
-    """Notes on a confirmation without a study, on seeds kept because they were `seen`, on planned looks and timing."""
+    """Notes on seeds that stay because they were `seen`, on planned looks and timing."""
     notes = []
-    if study.settings.confirm and not (study.results / "studies" / study.base).exists():
-        notes.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
     if seen:
         notes.append(f"seeds {', '.join(map(str, seen))} were looked at before and stay in the study")
     if study.looks:
@@ -292,31 +282,18 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
 
 
 def refuse_replacing(earlier: Earlier, cells: list[Cell]) -> None:
-    """Raise PlanError if cells would be replaced, if the data have changed, or if a timed study gets more cells."""
+    """Raise PlanError if cells would be replaced, or if a timed study gets more cells."""
     before = earlier.manifest
     if before is None:
         return
     ids = {cell.id for cell in cells}
     gone = [cell for cell in before.cells if cell.id not in ids]
-    on_other_data = {settings_text(cell): cell.task for cell in cells}
-    moved = [cell for cell in gone if on_other_data.get(settings_text(cell), cell.task) != cell.task]
-    if gone and len(moved) == len(gone):
-        old = gone[0].task
-        new = on_other_data[settings_text(gone[0])]
-        message = f"was trained on other data: {before.tasks[old].title or 'the text'} is no longer {old[:8]} but "
-        message += f"{new[:8]}; write another name, or restore the data"
-    elif gone:
-        message = f"holds {counted(len(gone), 'other configuration')}; add to its configurations, or write another name"
+    if gone:
+        message = f"holds {counted(len(gone), 'other configuration')}; add to its configurations, on the same data, or "
+        message += "write another name"
     elif before.timing and len(cells) > len(before.cells):
         message = "is timed: further configurations would not be trained in turn with those that ended; write another "
         message += "name, which trains all of them"
     else:
         return
-    raise PlanError([Problem("study", f"{earlier.name} {message}")])
-
-
-def settings_text(cell: Cell) -> str:
-    """All that a cell's numbers depend on, except its data."""
-    if cell.config is None:  # of a program
-        return cell.id
-    return json.dumps([cell.name, settings(cell.planned_config)], sort_keys=True)
+    raise PlanError([Problem("study", f"{before.study} {message}")])

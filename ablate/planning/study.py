@@ -12,7 +12,7 @@ from ablate.config.claims import Claim, Criterion, Levels
 from ablate.config.errors import Problem
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record
-from ablate.formatting import first_of, scientific
+from ablate.formatting import scientific
 from ablate.program.words import Request
 from ablate.runs.key import settings
 from ablate.runs.records import Cell, ClaimEntry, TaskFacts
@@ -54,14 +54,20 @@ def runs_of(drafts: list[Draft], settings: Config) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """The factors of a study, and its cells: as composed, and checked and counted as in manifests."""
+    """The cells of a study with its factors: as composed, and once they are checked and counted as in manifests."""
 
     factors: dict[str, list[Any]]
     reference: dict[str, Any]  # the reference level of each compared factor
     drafts: list[Draft]
-    rows: list[Cell]
-    tasks: dict[str, TaskFacts]  # by fingerprint
+    rows: list[Cell] = dataclasses.field(default_factory=list)
+    tasks: dict[str, TaskFacts] = dataclasses.field(default_factory=dict)  # by fingerprint
+    remarks: list[str] = dataclasses.field(default_factory=list)  # for readers of the results
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
+
+    @property
+    def settings(self) -> Config:
+        """The configuration with the study's own keys."""
+        return self.drafts[0].config
 
     @property
     def swept(self) -> list[str]:
@@ -70,7 +76,7 @@ class Cells:
 
 
 def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
-    """Notes on warm-ups that never end, cells with another task, and optimisers compared at one learning rate."""
+    """Notes on warm-ups that never end, and on optimisers compared at one learning rate."""
     notes = []
     configs = [row.planned_config for row in cells.rows]
     endless = [(config.optim.warmup, config.train.steps) for config in configs]
@@ -79,13 +85,6 @@ def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
         warmup, steps = endless[0]
         note = f"optim.warmup={warmup} lasts for all of train.steps={steps}: the learning rate never stops rising; "
         notes.append(f"{note}for a tenth of the steps write optim.warmup={max(1, steps // 10)}")
-    others = []
-    for row, draft in zip(cells.rows, cells.drafts, strict=True):
-        if row.task != cells.rows[draft.reference].task:
-            others.append(row.label)
-    if others:
-        why = "scored on another task than the reference, so that no effect between them will be shown"
-        notes.append(f"{first_of(others, NAMED)}: {why}")
     rates = {config.optim.lr for config in configs}
     if "optim" in cells.swept and "optim.lr" not in (*cells.swept, tuned) and len(rates) == 1:
         note = f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not "
@@ -107,9 +106,7 @@ class CheckedStudy:
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
     looks: list[int] = dataclasses.field(default_factory=list)  # with seeds=auto: the number of seeds at each look
     more: bool = False  # whether another round of the same command follows
-    request: Request | None = (
-        None  # of a program: how it is run; the `choices` of its drafts are values of its settings
-    )
+    request: Request | None = None  # how a program is run; the `choices` of its drafts are values of its settings
 
     @property
     def base(self) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ablate.formatting import counted, first_of
 from ablate.runs.folder import Run, noted
-from ablate.runs.key import FORMAT, provenance
+from ablate.runs.key import provenance
 from ablate.runs.records import Cell, PlannedRun, Provenance
 
 NAMED = 3  # definitions that a note names
@@ -21,15 +21,14 @@ def trained_again(results: Path, runs: list[PlannedRun], cells: list[Cell], stat
         if statuses[run.path] != "missing" or not folders or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, is new, or will resume
         planned = provenance(cell.planned_config, run.seed, cell.task, cell.user_code)
-        nearest: list[str] | None = None
+        differences: list[list[str]] = []
         for folder in folders:
             old = noted(Run(results, f"{cell.name}/{folder.name}").provenance)[0]
             # The same settings, and the same data or data from the same place.
             if old and old.numbers == planned.numbers and (old.data == planned.data or old.source == planned.source):
-                changes = changes_between(old, planned)
-                if nearest is None or len(changes) < len(nearest):
-                    nearest = changes
-        if nearest is not None:
+                differences.append(changes_between(old, planned))
+        if differences:
+            nearest = min(differences, key=len)
             reasons[" and ".join(nearest)] += 1
     notes = []
     for reason, count in reasons.items():
@@ -41,17 +40,13 @@ def trained_again(results: Path, runs: list[PlannedRun], cells: list[Cell], stat
 def changes_between(old: Provenance, planned: Provenance) -> list[str]:
     """In what the provenance of a run differs from that of a planned one."""
     changes = []
-    if old.format != FORMAT:
-        changes.append("in an earlier format")
     if old.data != planned.data:
         changes.append("before the data changed")
-    if old.study != planned.study:
-        changes.append(f"under reuse={'none' if old.study else 'same'}")
     for library, version in planned.versions.items():
         before = old.versions.get(library)
         if before != version:
             changes.append(f"with {library} {before} (now {version})")
-    if old.code != planned.code:
+    if old.code != planned.code or not changes:
         # The definitions, or files, whose content only one of them has; a renamed one has changed nothing.
         unique = {*old.definitions.values()} ^ {*planned.definitions.values()}
         definitions = [*old.definitions.items(), *planned.definitions.items()]

@@ -15,7 +15,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import SECTIONS, TUNING_SEEDS, WHOLE
 from ablate.config.words import key_of
-from ablate.formatting import counted, first_of, flat, grouped, is_number, nearest, show
+from ablate.formatting import counted, flat, is_number, nearest, show
 from ablate.planning.cells import planned_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
@@ -29,7 +29,6 @@ Trials = list[list[float] | None]  # of a cell, at each value: the score of each
 Means = list[float | None]  # of a cell, at each value
 
 LIMIT = 4  # values by which a grid is extended, on each side
-NAMED = 4  # cells that a remark names
 # Keys of the study, the budget, the random numbers, and of what is scored, which all values share.
 SHARED = (*WHOLE, "train", "eval", "data", "seed")
 
@@ -164,7 +163,8 @@ def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
         study,
         settings=settings,
         cells=planned_cells(settings, drafts, cells.factors | {key: values}, reference),
-        entries=study.entries | {"tunes": study.base, "tune": tune_entry(study), "endpoint": metrics[0]},
+        entries=study.entries
+        | {"tunes": study.base, "tune": records.Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]},
         notes=[tuning_note(study, len(grid), metrics)],
         more=True,
     )
@@ -174,18 +174,8 @@ def tuning_note(study: CheckedStudy, values: int, metrics: list[str]) -> str:
     """What a plan says of tuning and of what follows it."""
     tune = study.settings.tune
     cells = counted(len(study.cells.rows), "configuration")
-    seeds = study.settings.confirm or study.settings.seeds
-    if isinstance(seeds, list):
-        seeds = len(seeds)
     note = f"tuning first: {tune.key} of {cells} at {values} values, {counted(tune.seeds, 'seed')} each, "
-    note += f"by {' or '.join(metrics)}"
-    scored = counted(seeds, "seed") if isinstance(seeds, int) else f"seeds={seeds}"
-    return f"{note}; then {cells} × {scored} at the tuned values"
-
-
-def tune_entry(study: CheckedStudy) -> records.Tune:
-    """The manifest's entry of what a study tunes."""
-    return records.Tune(**dataclasses.asdict(study.settings.tune))
+    return f"{note}by {' or '.join(metrics)}; then the study at the tuned values"
 
 
 def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[int]) -> CheckedStudy:
@@ -196,11 +186,12 @@ def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[
     for draft, place in zip(study.cells.drafts, best, strict=True):
         drafts.append(dataclasses.replace(draft, config=draft.config.with_value(key, grid[place])))
     cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
-    doubts = remarks([row.label for row in cells.rows], key, grid, best, means)
     rows = []
     chosen = {}
     values = []
-    for row, place, scores, notes in zip(cells.rows, best, means, doubts, strict=True):
+    for row, place, scores in zip(cells.rows, best, means, strict=True):
+        reason = doubt(key, grid, place, scores)
+        notes = [f"{row.label}: {reason}"] if reason else []
         rows.append(dataclasses.replace(row, notes=row.notes + notes))
         chosen[row.id] = TunedCell(value=level(grid[place]), scores=scores, edge=at_edge(grid, place))
         values.append(f"{row.label} {show(level(grid[place]))}")
@@ -223,20 +214,15 @@ def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[
     )
 
 
-def remarks(labels: list[str], key: str, grid: Grid, best: list[int], means: list[Means]) -> list[list[str]]:
-    """Notes on cells that may not have found their best value; those with the same reason share a line."""
-    doubts = []
-    for place, scores in zip(best, means, strict=True):
-        value = show(level(grid[place]))
-        doubt = ""
-        if scores[place] is None:
-            doubt = f"runs diverged at every {key} that was tried; {value} is the first"
-        elif at_edge(grid, place):
-            side = "largest" if grid[place] == max(grid) else "smallest"
-            doubt = f"the chosen {key} ({value}) is the {side} tried; tune.extend=true extends the grid"
-        doubts.append(doubt)
-    sharing = grouped(zip(doubts, labels, strict=True))
-    return [[f"{first_of(sharing[doubt], NAMED)}: {doubt}"] if doubt else [] for doubt in doubts]
+def doubt(key: str, grid: Grid, best: int, means: Means) -> str:
+    """Why a cell may not have found its best value; "" if nothing speaks against it."""
+    value = show(level(grid[best]))
+    if means[best] is None:
+        return f"runs diverged at every {key} that was tried; {value} is the first"
+    if at_edge(grid, best):
+        side = "largest" if grid[best] == max(grid) else "smallest"
+        return f"the chosen {key} ({value}) is the {side} tried; tune.extend=true extends the grid"
+    return ""
 
 
 def typed_values(key: str, values: list[Any]) -> list[Any]:
@@ -277,17 +263,13 @@ def extended(grid: list[Any], requested: Sequence[Any], best: Iterable[int]) -> 
 
 
 def tuning_problems(study: CheckedStudy) -> list[Problem]:
-    """Problems of the `tune` keys, given a study and its earlier manifests."""
+    """Problems of the `tune` keys."""
     tune = study.settings.tune
     if tune.key is not None:
-        problem = key_problem(study, tune.key) or values_problem(study) or history_problem(study)
+        problem = key_problem(study, tune.key) or values_problem(study)
         return [problem] if problem else []
     if tune.values or tune.extend or tune.rule != "best":
         return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
-    earlier = readable(study.results, study.base)
-    if earlier and earlier.tuning:
-        message = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
-        return [Problem("study", f"{message}, or write another name")]
     return []
 
 
@@ -303,20 +285,16 @@ def key_problem(study: CheckedStudy, key: str) -> Problem | None:
         return Problem("tune.key", f"{key} is given, too, and tuning chooses it; leave {key}=... out")
     if key in CHOSEN.get(match, ()):
         return Problem("tune.key", f"match={match} chooses {key}; tune another key, or write match=none")
-    known = set()
     lacking = []
     for draft in study.cells.drafts:
-        keys = {name for name in flat(draft.config.as_json()) if "._" not in name}  # without targets
-        known |= keys
-        if key not in keys:
-            lacking.append(draft.label)
-    if len(lacking) == len(study.cells.drafts):
-        near = nearest(key, known)
-        hint = f"did you mean {near}?" if near else "see ablate --help"
-        return Problem("tune.key", f"no such key: {key}; {hint}")
-    if lacking:
-        return Problem("tune.key", f"{lacking[0]} has no {key}; tune a key that every configuration has")
-    return None
+        if key not in flat(draft.config.as_json()):
+            lacking.append(draft)
+    if not lacking:
+        return None
+    names = [name for name in flat(lacking[0].config.as_json()) if "._" not in name]  # without targets
+    near = nearest(key, names)
+    hint = f"did you mean {near}?" if near else "tune a key that every configuration has"
+    return Problem("tune.key", f"{lacking[0].label} has no {key}; {hint}")
 
 
 def values_problem(study: CheckedStudy) -> Problem | None:
@@ -334,18 +312,4 @@ def values_problem(study: CheckedStudy) -> Problem | None:
         return Problem("tune.extend", "goes on by the ratio of the outermost two values, which must be numbers > 0")
     if tune.rule == "one_se" and (tune.seeds < 2 or not are_numbers):
         return Problem("tune.rule", "one_se needs numbers, and tune.seeds=2 or more; leave it out")
-    return None
-
-
-def history_problem(study: CheckedStudy) -> Problem | None:
-    """Whether the study was scored with other tuning, or with none: its cells would be replaced after a look."""
-    tuning = readable(study.results, f"{study.base}-tune")
-    before = tuning.tune if tuning else None
-    if before and before != tune_entry(study):
-        text = f"{before.key} in {', '.join(map(show, before.values))}, {counted(before.seeds, 'seed')}"
-        message = f"{study.base} was tuned otherwise ({text}); tune as before, or write another study=NAME"
-        return Problem("tune", message)
-    earlier = readable(study.results, study.base)
-    if earlier and not earlier.tuning:
-        return Problem("tune", f"{study.base} was trained without tuning; write another study=NAME")
     return None

@@ -36,7 +36,6 @@ from ablate.config.program_keys import OF_EVERY_STUDY, word_of
 from ablate.config.schema import WHOLE
 from ablate.config.study_file import value_text
 from ablate.config.targets import allowed_packages
-from ablate.config.words import key_of
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.planning import runs
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 FIRST = ["label", "mean", "low", "high", "n", "verdict"]  # columns of effects that are read first
-OF_STUDIES = ("seed", "seeds", "seeds_max", "confirm", "dry_run")
 ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
 
 
@@ -115,18 +113,9 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
 
     from ablate.planning.plan import check_cell
 
-    words_of_cell = words_of(words, keys)
-    problems = []
-    for word in words_of_cell:
-        key = key_of(word)
-        if key in OF_STUDIES:
-            message = "is of a study; build makes one model, whose seed is a keyword: build(..., seed=5)"
-            problems.append(Problem(key, message))
-    seed = seed.item() if hasattr(seed, "item") else seed  # of NumPy
     if type(seed) is not int or seed < 0:
-        problems.append(Problem("seed", f"must be a whole number ≥ 0, not {seed}"))
-    if problems:
-        raise PlanError(problems)
+        raise PlanError([Problem("seed", f"must be a whole number ≥ 0, not {seed}")])
+    words_of_cell = words_of(words, keys)
     folder = os.path.abspath(config_dir) if config_dir else None
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # even if the caller has set another default
         config = check_cell([*words_of_cell, f"seeds=[{seed}]", "dry_run=true"], folder)

@@ -4,15 +4,11 @@ import functools
 import json
 import math
 import os
-import re
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ablate.config.files import read_plain
-from ablate.config.groups import CONF
 from ablate.config.import_path import cores
-from ablate.formatting import instead
 
 # What torchrun, Slurm and submitit tell each task of a job: its number, that on its host, and how many there are.
 TASKS = [
@@ -118,21 +114,3 @@ def cards() -> list[Card]:
     if done.returncode:
         return []
     return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])]
-
-
-CARDS = read_plain(CONF / "cards.yaml")
-MEMORY: dict[str, int] = CARDS["memory"]  # GB
-UNITS = {"gb": 1e9, "gib": 2**30, "": 1}
-
-
-def card_of(memory: Any) -> Card:
-    """The card that `train.memory` describes by its name or size.  Raises ValueError."""
-    name = str(memory).lower()
-    text = f"{MEMORY[name]}gb" if name in MEMORY else name
-    size = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\+?\d+)?) *(gb|gib|)", text)
-    if not size:
-        raise ValueError(f"{memory!r} is no size, as in 80GB or 24GiB, and no known card; {instead(name, MEMORY)}")
-    total = float(size[1]) * UNITS[size[2]]
-    if not 1e8 <= total <= 1e15:
-        raise ValueError(f"{memory} is {total:g} bytes, which no GPU has; write the size as in 80GB or 24GiB")
-    return Card(int(total), int(total), name not in CARDS["without_bf16"])

@@ -85,7 +85,7 @@ def one_cell(words: list[str]) -> Any:
     from ablate.planning.checks.validate import Validator
     from ablate.planning.plan import compose_cells
 
-    [cell] = compose_cells(*read_command(tuple(words), None)).cells
+    [cell] = compose_cells(*read_command(tuple(words), None)).drafts
     passed, problems = Validator().validate([cell.config])
     if problems:
         raise ValueError("; ".join(map(str, problems)))

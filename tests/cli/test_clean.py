@@ -1,7 +1,6 @@
 """ablate clean: what it says it would remove, what it removes, and what it never touches."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -12,8 +11,6 @@ import pytest
 from fake_studies import fabricate
 
 from ablate.cli import clean
-from ablate.data.corpus import exclusive
-from ablate.runs.files import write_json
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest, study_folder, write_manifest
 
@@ -42,13 +39,7 @@ def command(results: Path, *arguments: str) -> int:
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def results(tmp_path, cache) -> Path:
+def results(tmp_path) -> Path:
     """A study with a run in each state, which all have a checkpoint and weights."""
     folder = tmp_path / "results"
     fabricate(folder, {"norm": ["ln"]}, seeds=range(4), status=lambda _, seed: STATES[seed])
@@ -89,15 +80,10 @@ def test_with_yes_that_goes_and_nothing_else(results, removable, capsys):
     assert capsys.readouterr().out.startswith(f"{results}: removed 600 bytes\n")
 
 
-@pytest.mark.parametrize("how", ["lock", "lease"])
-def test_a_run_in_use_is_never_touched(results, capsys, how):
+def test_a_run_in_use_is_never_touched(results, capsys):
     run = run_of(results, 0)
     before = all_files(run.folder)
-    with open(run.folder / "lock", "w") as file:
-        if how == "lock":
-            fcntl.flock(file, fcntl.LOCK_EX)
-        else:
-            write_json(run.lease_file, {"host": "node7", "pid": 1, "device": "cpu", "started": ""})
+    with run.lock(lambda: False):
         assert command(results, "--yes", "--weights", "--orphans") == 0
     assert f"untouched: {run.folder} is in use" in capsys.readouterr().out
     assert before <= all_files(run.folder)
@@ -108,7 +94,7 @@ def test_a_run_that_is_locked_after_the_survey_is_not_touched(results):
     run = run_of(results, 0)
     [weights] = [item for item in clean.survey(results)[0] if item.path == run.weights_file]
     with run.lock(lambda: False):
-        assert not clean.remove([weights])
+        assert not clean.remove(weights)
     assert run.weights_file.exists()
 
 
@@ -169,36 +155,6 @@ def test_weights_go_only_when_asked_for(results, capsys):
     assert command(results, "--yes", "--weights") == 0
     assert not run.weights_file.exists()
     assert run.result_file.exists()
-
-
-def test_the_cache_goes_only_when_asked_for(results, cache, capsys):
-    corpus = put(cache / ("0a" * 16) / "train.npy", 5_000_000)
-    vectors = put(cache / "vectors" / "0b.npz", 2_000_000)
-    assert command(results, "--yes", "--weights") == 0
-    assert corpus.exists() and vectors.exists()
-    shown = capsys.readouterr().out
-    assert "kept: corpora and vectors in the cache: 2, 7.0 MB; --cache removes them" in shown
-    assert command(results, "--yes", "--cache") == 0
-    assert not corpus.exists() and not vectors.exists()
-
-
-def test_what_is_in_preparation_or_no_corpus_stays_in_the_cache(results, cache):
-    busy = put(cache / f"corpus-{'e' * 32}.making" / "scan-0.json")
-    killed = put(cache / f"corpus-{'f' * 32}.making" / "scan-0.json")
-    other = put(cache / "probes" / "x")
-    lock = put(cache / "vectors" / "0b.lock")  # which whoever trains may hold
-    with exclusive(busy.parent.with_suffix(".lock")):
-        assert command(results, "--yes", "--cache") == 0
-    assert busy.exists() and other.exists() and lock.exists()
-    assert not killed.exists()
-
-
-def test_the_cache_is_cleaned_without_a_study(tmp_path, cache):
-    corpus = put(cache / ("0a" * 16) / "train.npy")
-    assert command(tmp_path / "results", "--yes") == 2
-    assert corpus.exists()
-    assert command(tmp_path / "results", "--cache", "--yes") == 0
-    assert not corpus.exists()
 
 
 def test_an_interrupted_removal_is_finished(results, orphan):

@@ -56,7 +56,7 @@ def runs_of(results: Path, paths: list[str]) -> status.Runs:
 def rendered(runs: status.Runs, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(status.page(runs, [progress.progress(runs)], width, height))
+        console.print(status.page(runs, [progress.progress(runs)], height))
     return capture.get().splitlines()
 
 
@@ -78,20 +78,6 @@ def test_each_ending_is_a_line(paths, tmp_path, monkeypatch, capsys):
         "[3/4] ln + swiglu s0 failed: ValueError: it \\x1b[31mbroke badly  8.1 s",
         "[4/4] ln + swiglu s1 done  test/loss 2.007  8.1 s",
     ]
-
-
-def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(paths, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(status, "TICK", 0.02)
-    monkeypatch.setattr(status, "HEARTBEAT", 0.1)
-    lines: list[str] = []
-
-    def two_lines():
-        lines.extend(capsys.readouterr().out.splitlines())
-        return len(lines) >= 2
-
-    with status.follow(tmp_path, "s", paths):
-        wait_for(two_lines)
-    assert set(lines) == {"4 runs: 0 done, 4 queued, time left unknown"}
 
 
 def test_what_was_done_before_is_no_news(paths, tmp_path, capsys):
@@ -134,16 +120,6 @@ def test_time_left_is_that_of_the_places_that_runs_have(tmp_path):
     end(tmp_path, paths[1])  # in 8.1 s, the running one takes 10: the last takes their mean
     runs.poll()
     assert progress.progress(runs).endswith("1 running, 1 queued, about 13 s left")
-
-
-def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path):
-    paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
-    end(tmp_path, paths[0])  # in 8.1 s
-    log(tmp_path, paths[1], 50)  # ten steps a second: 5 s to go; the third takes 9.05 s
-    Run(tmp_path, paths[1]).checkpoint_file.write_text("")
-    Run(tmp_path, paths[1]).lease_file.unlink()
-    line = progress.progress(runs_of(tmp_path, paths))
-    assert line == "3 runs: 1 done, 1 interrupted, 1 queued, 14 s of computing left"
 
 
 @pytest.mark.parametrize("width", [8, 20, 40, 80])

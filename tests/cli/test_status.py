@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, read_terminal
@@ -99,14 +98,6 @@ def test_where_nothing_runs_the_command_that_goes_on_is_named(tmp_path, lines_of
     assert lines[2] == f"nothing is running; {how}: {command}"
 
 
-def test_of_many_failures_four_are_shown(tmp_path, lines_of):
-    fabricate(tmp_path, GRID, status=lambda *_: "failed")
-    lines = lines_of()
-    assert sum(line.startswith("failed: ") for line in lines) == 4
-    assert "and 8 more failed" in lines
-    assert not any("nothing is running" in line for line in lines), "all have ended"
-
-
 def test_a_damaged_result_is_named(tmp_path, lines_of):
     fabricate(tmp_path, GRID)
     run = runs_of(tmp_path)[0]
@@ -154,35 +145,6 @@ def test_watching_ends_when_all_runs_have(six_states, lines_of, monkeypatch):
     assert sum(line.startswith("[") for line in lines) == 3, "those that end meanwhile"
     assert any(re.fullmatch(r"\[\d/6\] rms s0 done  test/loss 2\.0.*", line) for line in lines)
     assert "6 runs: 4 done, 1 diverged, 1 failed" in lines
-
-
-def test_a_run_that_ended_before_the_last_one_listed_has_the_next_number(capsys):
-    runs = []
-    for name in ("ln s0", "rms s0"):
-        runs.append(SimpleNamespace(run=Run(Path(), name), name=name, result=None, ending=lambda: "done"))
-
-    def polls():
-        yield runs, []
-        for run, ended in zip(runs, ("12:00:02", "12:00:01"), strict=True):
-            run.result = SimpleNamespace(ended=ended, seconds=None, resumed=None)
-            yield runs, []
-
-    status.show_lines(polls())
-    assert capsys.readouterr().out.splitlines() == ["[1/2] ln s0 done", "[2/2] rms s0 done"]
-
-
-def test_watching_ends_where_nothing_runs(tmp_path, lines_of, monkeypatch):
-    monkeypatch.setattr("ablate.cli.status.IDLE", 0.05)
-    monkeypatch.setattr("ablate.runs.progress.TICK", 0.01)
-    fabricate(tmp_path, NORMS, status=lambda levels, seed: "failed" if seed == 0 else "missing")
-    assert any(line.startswith("nothing is running; ") for line in lines_of("--watch"))
-
-
-def test_watching_waits_for_the_first_study(tmp_path, lines_of, monkeypatch):
-    monkeypatch.setattr("ablate.cli.status.time.sleep", lambda seconds: fabricate(tmp_path, NORMS))
-    lines = lines_of("--watch")
-    assert lines[0] == f"no study in {tmp_path} yet; waiting for one (Ctrl-C ends)"
-    assert lines[-1] == "6 runs: 6 done"
 
 
 def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch):

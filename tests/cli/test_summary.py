@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from fake_studies import TASK, edit_json, fabricate
 from scipy import stats
@@ -80,18 +79,6 @@ NEXT = [
 @pytest.mark.parametrize(("command", "more", "seeds", "following"), NEXT)
 def test_the_next_command(command, more, seeds, following, lines_of):
     assert f"next: ablate {following} " in lines_of(seeds=range(seeds), command=command, **more)[-1]
-
-
-@pytest.mark.parametrize(
-    ("shared", "program", "is_said"), [(0.0, "python t.py", True), (1.0, "python t.py", False), (0.0, None, False)]
-)
-def test_a_program_whose_seeds_hardly_pair_is_told_what_to_change(shared, program, is_said, lines_of):
-    def score(levels, seed):
-        common, *own = np.random.default_rng(seed).normal(size=3)
-        return float(2 + shared * common + 0.1 * own[NORMS["norm"].index(levels["norm"])])
-
-    said = [line for line in lines_of(NORMS, seeds=range(5), score=score, program=program) if "pairing" in line]
-    assert bool(said) == is_said
 
 
 def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path):

@@ -114,8 +114,8 @@ FFNS = "ffn=mlp,gelu,swiglu"
 ELSEWHERE = "is given, swept or tuned elsewhere, too; leave it out of one"
 REFUSED = [
     (["norm=ln,rms(train.steps=9)"], "norm=rms(train.steps=9): train.steps cannot come with a level; only components"),
-    (["norm=ln,rms(optim.lr=)"], "norm=rms(optim.lr=): optim.lr: must be a number ≥ 1e-12 and ≤ 1000, not nothing"),
-    (["norm=ln,rms(optim.lrr=1)"], "norm=rms(optim.lrr=1): optim.lrr: no such key; did you mean optim.lr?"),
+    (["norm=ln,rms(optim.lr=)"], "optim.lr: must be a number ≥ 1e-12 and ≤ 1000, not nothing"),
+    (["norm=ln,rms(optim.lrr=1)"], "optim.lrr: no such key; did you mean optim.lr?"),
     (["norm=ln,rms(ffn=swiglu)", FFNS], f"norm=rms: ffn {ELSEWHERE}"),
     (["norm=ln(ffn=swiglu)", FFNS, AT_ONCE], f"norm=ln: ffn {ELSEWHERE}"),
     (

@@ -8,8 +8,8 @@ from ablate.config.command import read_command
 from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, comment_words, description, groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
-from ablate.planning.composition import Composition
 from ablate.planning.plan import compose_cells
+from ablate.planning.study import Cells
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
@@ -64,7 +64,7 @@ def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings
     assert [capped[name]["soft_cap"] for name in ("window", "gqa")] == [20, 20] and capped["window"]["window"] == 6
 
 
-def composition(*words: str) -> Composition:
+def composition(*words: str) -> Cells:
     """A command line up to its cells, which nothing has checked."""
     return compose_cells(*read_command(words, None))
 
@@ -84,7 +84,7 @@ def test_what_a_variant_does_not_take_from_the_preset_is_reported():
 def test_presets_are_a_factor_and_a_base_for_others():
     both = composition("+preset=gpt2,llama")
     assert both.factors == {"preset": ["gpt2", "llama"]} and both.reference == {"preset": "gpt2"}
-    assert [cell.choices["ffn"] for cell in both.cells] == ["gelu", "swiglu"]
+    assert [cell.choices["ffn"] for cell in both.drafts] == ["gelu", "swiglu"]
     crossed = composition("+preset=gpt2,llama", "norm=rms,none")
     assert crossed.reference == {"norm": "rms"}, "presets are strata where a component varies"
     assert [draft.label for draft in crossed.drafts] == ["gpt2 + rms", "gpt2 + none", "llama + rms", "llama + none"]
@@ -94,7 +94,7 @@ def test_presets_are_a_factor_and_a_base_for_others():
     ("words", "said"),
     [
         ("preset=gtp2", "no such preset; did you mean gpt2?"),
-        ("+preset=t5", "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data="),
+        ("+preset=t5", "EncoderDecoder does tasks from sequence to sequence; write another data, or another model"),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),
     ],
 )

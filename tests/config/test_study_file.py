@@ -208,7 +208,7 @@ def test_results_of_an_equal_variant_of_another_name_are_known(folder):
     folder.write(**TWO)
     again = folder.plan()
     assert len(again.todo) == 2 and not again.manifest.claims["gated"].registered
-    assert "gated is post hoc: there are results of these seeds in first" in " ".join(again.notes)
+    assert "gated is post hoc: there are results of these seeds" in " ".join(again.notes)
     assert folder.plan("seeds=[7,8]").manifest.claims["gated"].registered
 
 
@@ -238,7 +238,7 @@ def test_a_claim_after_scored_results_is_post_hoc_though_the_tuning_knew_it(fold
     folder.write(**TUNED)
     planned = folder.plan()
     assert not planned.manifest.claims["gated"].registered
-    note = "gated is post hoc: there are results of these seeds in kept; confirm=8 registers claims on fresh ones"
+    note = "gated is post hoc: there are results of these seeds; confirm=8 registers claims on fresh ones"
     assert note in planned.notes
     assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
     again = folder.plan("study=renamed")

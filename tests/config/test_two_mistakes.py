@@ -12,7 +12,7 @@ MISTAKES = {
     "ffn=swigluu,mlp": "ffn=swigluu: no such ffn; did you mean swiglu?",
     "attention=2windw+mha": "attention=2windw+mha: no such attention; did you mean window?",
     "residual=pre(": "residual=pre(: cannot be read",
-    "position=rope(bas=3)": "position=rope(bas=3): position.bas: RoPE has no such argument",
+    "position=rope(bas=3)": "position.bas: RoPE has no such argument",
     "init=glob(q*)": "init=glob(q*): matches no variant",
     "modle.dim=3": "modle.dim=3: no such key; did you mean model.dim?",
     "lr=1e-3": "lr=1e-3: no such key; did you mean optim.lr?",

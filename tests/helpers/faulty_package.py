@@ -65,24 +65,9 @@ class Edge(Odd):
         return (now <= now[:, None]) | ((now == now[:, None] + 1) & (now % self.chunk == 0))
 
 
-class Trained(OffByOne):
-    """Looks ahead in training alone."""
-
-    def attend(self, x, places, causal, mask, memory):
-        how = super() if self.training else super(OffByOne, self)
-        return how.attend(x, places, causal, mask, memory)
-
-
 class Blind(MHA):
     def forward(self, x, places, causal, mask=None, memory=None):
         return super().forward(x, places, causal, None, memory)
-
-
-class Forgetful(PreNorm):
-    def wire(self, x, sublayers, norms):
-        for f, dropout in zip(sublayers, self.dropouts):
-            x = x + dropout(f(x))
-        return x
 
 
 class OverTime(LayerNorm):
@@ -93,22 +78,6 @@ class OverTime(LayerNorm):
 class OverBatch(LayerNorm):
     def forward(self, x, mask=None):
         return (x - x.mean(0, keepdim=True)) * self.weight + self.eps * self.bias
-
-
-class Batchwise(LayerNorm):
-    """Mixes rows in training, at each position by itself."""
-
-    over = (0,)
-
-    def forward(self, x, mask=None):
-        y = super().forward(x)
-        return y - y.mean(self.over, keepdim=True) if self.training else y
-
-
-class Windowwise(Batchwise):
-    """Mixes rows and positions in training, later ones, too."""
-
-    over = (0, 1)
 
 
 class Counting(LayerNorm):
@@ -127,12 +96,6 @@ class Unread(LayerNorm):
     def __init__(self, dim: int, eps: float, strength: float):
         super().__init__(dim, eps)
         self.strength = strength
-
-
-class Idle(LayerNorm):
-    def __init__(self, dim: int, eps: float):
-        super().__init__(dim, eps)
-        self.extra = nn.Parameter(torch.zeros(dim, dim))
 
 
 class ByWidth(LayerNorm):
@@ -226,17 +189,6 @@ class Dispatching(nn.Module):
         return y.view_as(x)
 
 
-class ThirdIdle(nn.Module):
-    """Three maps, of which it uses two."""
-
-    def __init__(self, dim: int, hidden: int):
-        super().__init__()
-        self.maps = nn.ModuleList(nn.Linear(*ends) for ends in ((dim, hidden), (hidden, dim), (dim, dim)))
-
-    def forward(self, x):
-        return self.maps[1](self.maps[0](x).relu())
-
-
 class Skipping(PreNorm):
     """No mistake: drops a layer now and then in training."""
 
@@ -279,14 +231,14 @@ REST = {
     "norm": "eps: 1.0e-5",
     "residual": "",
 }
-GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral", "Dispatching", "ThirdIdle", "Square", "Rounded"]}
-GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"]}
-GROUPS["residual"] = ["Forgetful", "Skipping", "NeverSkipping"]
-GROUPS["norm"] = ["OverTime", "OverBatch", "Batchwise", "Windowwise", "Counting", "Unread", "Idle", "Single"]
+GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral", "Dispatching", "Square", "Rounded"]}
+GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Blind"]}
+GROUPS["residual"] = ["Skipping", "NeverSkipping"]
+GROUPS["norm"] = ["OverTime", "OverBatch", "Counting", "Unread", "Single"]
 GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Unmasked", "Misshapen"]
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Rounded": "hidden: 20"}
 OWN |= dict.fromkeys(("Spectral", "Square", "Unmasked", "Misshapen"), "")
-OWN |= dict.fromkeys(("Dispatching", "ThirdIdle"), "hidden: 16") | dict.fromkeys(GROUPS["residual"][1:], "p: 0.0")
+OWN |= {"Dispatching": "hidden: 16"} | dict.fromkeys(GROUPS["residual"], "p: 0.0")
 
 
 def write(folder: Path) -> Path:

@@ -7,7 +7,6 @@ Workers are here unless a test takes the fixture `worker_processes`; checks of u
 import contextlib
 import io
 import json
-import math
 import os
 import signal
 import subprocess
@@ -100,7 +99,7 @@ class ChecksHere:
         """Note whose user code runs from now on."""
         self.about = f"{about}: "
 
-    def run_in_child(self, call: Callable[[], Any], seconds: float = math.inf) -> Any:
+    def run_in_child(self, call: Callable[[], Any]) -> Any:
         """What `call` returns, as it is read back from JSON.  Raises Failed if it raises."""
         self.about = ""
         try:

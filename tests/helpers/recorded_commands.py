@@ -13,8 +13,8 @@ from ablate.config.command import read_command
 from ablate.config.depth import folder_choice
 from ablate.config.factors import cell_name
 from ablate.config.schema import Config
-from ablate.planning.composition import Composition
 from ablate.planning.plan import compose_cells
+from ablate.planning.study import Cells
 from ablate.runs.key import renamed, settings
 from ablate.runs.tables import class_name
 
@@ -30,7 +30,7 @@ ABSENT = "absent"  # stands for a section or a setting that is there in what a c
 Settings = dict[str, Any]
 
 
-def composition_of(command: str) -> Composition:
+def composed(command: str) -> Cells:
     """The composed cells of a command as a shell takes it, before widths or steps are matched."""
     words = [word for word in shlex.split(command) if word not in ("ablate", "-m")]
     return compose_cells(*read_command(words, None))
@@ -82,7 +82,7 @@ def section_differences(reference: Settings, sections: Settings) -> Settings:
 
 def reference_model() -> tuple[Settings, Settings]:
     """The settings of the reference model's runs and of its study."""
-    config = composition_of("ablate").settings
+    config = composed("ablate").settings
     return run_settings(config), study_settings(config)
 
 
@@ -90,14 +90,14 @@ def command_record(command: str, model: Settings, study: Settings) -> Settings:
     """What a command composes: its study's settings that differ from the reference model's study, and for each cell
     its label, its folder's name, its levels, the cell that it is compared with, and its settings that differ from
     those of the first cell (those of the first cell: from the reference model)."""
-    composition = composition_of(command)
+    composition = composed(command)
     cells = []
     base = model
-    for draft, cell in zip(composition.drafts, composition.cells, strict=True):
-        sections = run_settings(cell.config)
+    for draft in composition.drafts:
+        sections = run_settings(draft.config)
         record = {
             "label": draft.label,
-            "name": cell_name(folder_choice(cell.config, cell.choices)),
+            "name": cell_name(folder_choice(draft.config, draft.choices)),
             "levels": as_json(draft.levels),
             "compared with": composition.drafts[draft.reference].label,
             "settings": section_differences(base, sections),
@@ -117,9 +117,9 @@ def written(record: Settings) -> str:
     """The file's text: a line for each section of the reference model and for each cell."""
     model = [f"  {line(name)}: {line(section)}" for name, section in record["model"].items()]
     commands = []
-    for command, composed in record["commands"].items():
-        cells = [f"    {line(cell)}" for cell in composed["cells"]]
-        study = line(composed["study"])
+    for command, entry in record["commands"].items():
+        cells = [f"    {line(cell)}" for cell in entry["cells"]]
+        study = line(entry["study"])
         commands.append(f'  {line(command)}: {{"study": {study}, "cells": [\n{joined(cells)}\n  ]}}')
     parts = [
         '{"model": {',
@@ -144,7 +144,7 @@ def main() -> None:
     model, study = reference_model()
     commands = {command: command_record(command, model, study) for command in recorded()["commands"]}
     FILE.write_text(written({"model": model, "study": study, "commands": commands}), encoding="utf-8")
-    cells = sum(len(composed["cells"]) for composed in commands.values())
+    cells = sum(len(entry["cells"]) for entry in commands.values())
     print(f"{len(commands)} commands with {cells} cells recorded")
 
 

@@ -87,7 +87,7 @@ def test_runs_of_an_earlier_format_are_named_in_one_line(plan, monkeypatch):
         end(earlier)
     again = plan("norm=ln,rms", "seeds=1", "train.steps=2", "study=mine")
     assert len(again.todo) == 2 and not {*again.todo} & {*earlier.todo}
-    assert "2 runs of these configurations were trained in an earlier format" in "\n".join(again.notes)
+    assert "2 runs of these configurations were trained with other code" in "\n".join(again.notes)
 
 
 @pytest.mark.usefixtures("checks_here")

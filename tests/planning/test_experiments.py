@@ -12,7 +12,6 @@ from ablate.config.groups import FIGURES, experiments
 from ablate.config.typed_json import plain
 from ablate.planning import kernels
 from ablate.planning.checks import inspect, validate
-from ablate.planning.kernels import Kernels
 from ablate.runs.manifest import manifest_in
 
 FILES = experiments()
@@ -69,7 +68,7 @@ def planned(tmp_path_factory, uncounted):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(validate, "build_task", build_once)
-        patch.setattr(kernels, "fitting_kernels", lambda study: Kernels())
+        patch.setattr(kernels, "fitting_kernels", lambda study: ("torch", False))
         yield plan
     assert not list(folder.iterdir()), "something was written"
 

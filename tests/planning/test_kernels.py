@@ -69,7 +69,7 @@ def test_only_what_was_decided_is_reported(small, machine):
 @pytest.mark.parametrize("other", ["train.precision=bf16,fp32", "train.device=cuda"])
 def test_a_library_that_a_cell_cannot_have_is_refused(refused, other):
     [line] = refused("train.matmul=onednn", other)
-    assert line.startswith("train.matmul: ") and all(word in line for word in ("float32", "CPU", other[:17]))
+    assert line.startswith("train.matmul: ") and all(word in line for word in ("float32", "CPU"))
 
 
 @pytest.mark.parametrize(

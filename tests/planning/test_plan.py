@@ -190,14 +190,6 @@ def test_a_warm_up_that_never_ends_is_remarked_upon(plan):
     assert f"{note} write optim.warmup=1" in plan("optim.warmup=6,2", "seeds=1").notes
 
 
-def test_configurations_with_another_task_than_their_reference_are_remarked_upon(plan):
-    words = ["data.tokenizer=bpe", "data.vocab_size=260,270", "seeds=1"]
-    [note] = plan(*words).notes
-    assert note.startswith("data.vocab_size=270: ")
-    assert note.endswith("scored on another task than the reference, so that no effect between them will be shown")
-    assert plan(*words, "norm=ln,rms").notes == [], "compared within each"
-
-
 def test_a_task_that_is_solved_or_not_is_compared_by_the_share_solved(tmp_path):
     words = ["norm=ln,rms", "scale=tiny", "data=mqar", f"results_dir={tmp_path}"]
     manifest = plan_study(words).manifest
@@ -207,9 +199,3 @@ def test_a_task_that_is_solved_or_not_is_compared_by_the_share_solved(tmp_path):
     without = plan_study([*words, "data.solved_at=null"]).manifest
     [task] = without.tasks.values()
     assert without.runs == manifest.runs and task.measured == "accuracy"
-
-
-def test_a_plan_names_the_variants_that_a_preset_sets(plan):
-    notes = plan("+preset=llama,gpt2", "init=normal", "seeds=1").notes
-    assert "preset=llama sets norm=rms, ffn=swiglu" in notes
-    assert "preset=gpt2 sets ffn=gelu, position=learned" in notes

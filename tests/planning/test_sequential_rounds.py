@@ -54,14 +54,6 @@ def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
     assert logged(again) == [(list(range(5)), [5, 8, 12, 20])]
 
 
-def test_the_same_command_says_the_same_and_is_no_further_look(plan, sweep):
-    first = sweep(apart, *AUTO)[1].partition("\n")[2]  # without the time that it took
-    looks = logged(plan(*AUTO))
-    code, summary, trained = sweep(apart, *AUTO)
-    assert (code, trained) == (0, 0) and summary.partition("\n")[2] == first
-    assert logged(plan(*AUTO)) == looks
-
-
 def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
     code, summary, trained = sweep(alike, *AUTO, "seeds_max=8")
     assert code == 0 and trained == 10 + 6

@@ -14,8 +14,6 @@ from ablate.cli.status import main as status
 from ablate.cli.sweep import verdicts
 from ablate.config.schema import typed
 from ablate.planning.rounds import distinct_ratios, with_steps
-from ablate.runs import key as identity
-from ablate.runs.code_digest import Code
 from ablate.runs.manifest import read_manifest
 from ablate.runs.progress import rounds_of, unsettled
 from ablate.runs.records import Manifest
@@ -65,19 +63,6 @@ def test_references_of_all_strata_are_trained_for_other_numbers_of_steps(plan, c
     assert rounds(plan, *command, score=planted)[2] == 0
 
 
-def test_effects_are_told_in_the_steps_of_their_reference(plan, capsys):
-    plans = rounds(plan, "norm=ln,rms", "optim.lr=1e-3,1e-2", "step_equivalents=true", "seeds=3", score=planted)[1]
-    table = evidence.effects(load_study(plans[-1].results, plans[-1].manifest.study))
-    assert evidence.worth_words(table.iloc[0], "steps") in capsys.readouterr().out
-    for row, (lr, slope) in zip(table[table["kind"] == "main"].itertuples(), SLOPES.items(), strict=True):
-        differences = [planted({"norm": "rms"}, lr, s) - planted({"norm": "ln"}, lr, s) for s in range(3)]
-        assert math.log1p(row.worth) == pytest.approx(np.mean(differences) / -slope)
-        # The curve has no noise of its own here, so that the interval is the difference's, divided.
-        low = max(row.high / -slope, math.log(5 / 6))
-        assert math.log1p(row.worth_low) == pytest.approx(low) or row.worth_low == -1
-        assert math.log1p(row.worth_high) == pytest.approx(row.low / -slope) or row.worth_high == math.inf
-
-
 def beyond(levels: dict[str, Any], lr: float, seed: int) -> float:
     """Losses for which rms needs 2.3 times the steps of ln, and group 0.7 times."""
     worth = {"rms": math.log(2.3), "group": math.log(0.7)}.get(str(levels.get("norm")), 0.0)
@@ -98,16 +83,6 @@ def test_further_steps_are_trained_while_a_variant_lies_beyond_and_nothing_twice
     assert table.loc["rms", "worth"] == pytest.approx(1.3, abs=0.05)
     assert table.loc["group", "worth"] == pytest.approx(-0.3, abs=0.02)
     assert rounds(plan, *command, "seeds=4", score=beyond)[2] == 3 + 6, "a fourth seed of every number of steps"
-
-
-def test_further_steps_end_at_half_and_at_four_times(plan):
-    def far(levels, lr, seed):
-        shift = {"rms": 1.0, "group": -1.0}.get(levels.get("norm", ""), 0.0)
-        return planted(levels | {"norm": "ln"}, 0.01, seed) - shift
-
-    words = ["norm=ln,rms,group", "train.steps=20", "step_equivalents=true", "seeds=2", "study=s"]
-    results = rounds(plan, *words, score=far)[1][-1].results
-    assert steps_of(read_manifest(results, "s-exchange")) == [10, 13, 16, 20, 25, 32, 40, 50, 64, 80]
 
 
 def test_of_multiples_that_round_to_one_number_of_steps_the_nearest_is_trained():
@@ -150,30 +125,6 @@ def test_a_confirmation_has_other_steps_with_its_fresh_seeds(plan):
     study, exchange = plans[-1].manifest, read_manifest(plans[-1].results, "s-confirm-2-exchange")
     assert trained == 2 * 2 + 3 * 2 and study.seeds == exchange.seeds == [3, 4]
     assert study.exchange == "s-confirm-2-exchange" and exchange.exchange_of == "s-confirm-2"
-
-
-def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
-    command = ["norm=ln,rms", "seeds=3", "study=s"]
-    results = rounds(plan, *command, "step_equivalents=true", score=at_one_rate)[1][-1].results
-    assert evidence.effects(load_study(results, "s"))["worth_note"].item() == ""
-    for more, trained in (([], 0), (["seeds=4"], 2)):
-        assert rounds(plan, *command, *more, score=at_one_rate)[2] == trained, "no runs that nobody asked for"
-        assert read_manifest(results, "s").exchange == "s-exchange" and not unsettled(rounds_of(results, "s"))
-        assert evidence.effects(load_study(results, "s"))["worth"].notna().all()
-    assert "over 3 seeds" in evidence.effects(load_study(results, "s"))["worth_note"].item()
-    other = plan("norm=rms,ln", "study=s").manifest
-    assert other.exchange is None, "what was measured on another reference says nothing of this one"
-    shutil.rmtree(results / "studies" / "s-exchange")
-    assert plan(*command).manifest.exchange is None
-
-
-def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
-    command = ["norm=ln,rms", "study=s"]
-    rounds(plan, *command, "step_equivalents=true", score=at_one_rate)
-    assert plan(*command, "seeds=[7,8]").manifest.exchange == "s-exchange"
-    monkeypatch.setattr(identity, "code_of", lambda *_: Code("edited", {}))
-    assert plan(*command).manifest.exchange is None
-    assert plan(*command, "step_equivalents=true").manifest.exchange == "s-exchange"
 
 
 LADDER = ["design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "model.layers=2", "train.steps=24"]

@@ -80,8 +80,8 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns():
     ("words", "message"),
     [
         ("norm=rms,grop(groups=4)", "norm=grop(groups=4): no such norm; did you mean group?"),
-        ("norm=rms,group(gruops=4)", "norm=group(gruops=4): norm.gruops: GroupNorm has no such argument; it has eps,"),
-        ("norm=rms,ln+group(groups=three)", "norm=ln+group(groups=three): norm.groups: 'three' is not of type int"),
+        ("norm=rms,group(gruops=4)", "norm.gruops: GroupNorm has no such argument; it has eps,"),
+        ("norm=rms,ln+group(groups=three)", "norm.groups: 'three' is not of type int"),
         ("norm=group(groups=3)", "norm.groups: must divide the width 16, not 3"),
         ("norm=rms,ln(3)", "norm=ln(3): 3 has no name; parentheses after a variant hold settings"),
         ("norm=group(groups=4),rms norm.eps=1 norm.groups=8", "norm.groups is given, swept or tuned elsewhere, too"),
@@ -94,7 +94,7 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns():
             "norm.groups is no setting of group; its own have bare names, as in groups=VALUE",
         ),
         ("user=[os](x=1)", "user=[os](x=1): cannot be read"),
-        ("ffn=mlp+glu tune.key=ffn.bias tune.values=[true,false] model.layers=2", "no such key: ffn.bias"),
+        ("ffn=mlp+glu tune.key=ffn.bias tune.values=[true,false] model.layers=2", "has no ffn.bias"),
     ],
 )
 def test_what_is_wrong_with_settings_is_a_line(refused, words, message):

@@ -39,7 +39,6 @@ NO_PART = {
         "nothing is trained": "dry_run",
         "runs are shared by studies, but under reuse=none": "study reuse",
         "whether a cell may train, not how": "allow_duplicates",
-        "what a plan compares with a GPU's memory": "train.memory",
         "where targets may come from; what they come from counts as code": "user",
     }.items()
     for key in keys.split()

@@ -6,7 +6,6 @@ from the terminal, prints to standard error, and ignores Ctrl-C, which ends it t
 
 import contextlib
 import json
-import math
 import os
 import signal
 import subprocess
@@ -32,58 +31,45 @@ PARENT_SECONDS = 1.0  # between checks whether the parent lives
 
 
 class Failed(Exception):
-    """User code raised an exception, or its process died or took too long; the message says how."""
-
-
-def start(connection: Connection) -> subprocess.Popen[bytes]:
-    """Start an interpreter that calls `main`, with its end of the pipe as standard input, and leads a process group."""
-    command = program("ablate.planning.checks.child")
-    return subprocess.Popen(command, stdin=connection.fileno(), stdout=STANDARD_ERROR, process_group=0)
+    """User code raised an exception, or its process died; the message says how."""
 
 
 class Child:
     """A child process, and this process's end of the pipe to it."""
 
     def __init__(self) -> None:
+        """Start an interpreter that calls `main`, with its end of the pipe as standard input."""
         self.connection, end_of_child = Pipe()
-        self.process = start(end_of_child)
+        command = program("ablate.planning.checks.child")
+        standard_input = end_of_child.fileno()
+        self.process = subprocess.Popen(command, stdin=standard_input, stdout=STANDARD_ERROR, process_group=0)
         end_of_child.close()
 
-    def ask(self, call: Callable[[], Any], seconds: float) -> Any:
-        """What `call` returns in the child.  Raises Failed, also after so many seconds without an answer."""
-        ends = time.monotonic() + seconds
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """What `call` returns in the child.  Raises Failed if it raises or dies, even if a process that it started
+        keeps the pipe open."""
         about = ""  # whose user code the call runs
         try:
             self.connection.send(call)
-            while time.monotonic() < ends:
-                message = self.next_message()
-                if message is None:
-                    if about:
-                        report(f"running {about.removesuffix(': ')}; Ctrl-C stops it")
-                elif "report" in message:
-                    report(message["report"])
-                elif "about" in message:
-                    about = f"{message['about']}: "
-                elif "error" in message:
-                    raise Failed(f"{about}{message['error']}")
-                else:
-                    return message["value"]
+            while True:
+                if self.connection.poll(POLL_SECONDS):
+                    kind, content = json.loads(self.connection.recv_bytes())
+                    if kind == "value":
+                        return content
+                    if kind == "error":
+                        raise Failed(f"{about}{content}")
+                    if kind == "about":
+                        about = f"{content}: "
+                    else:
+                        report(content)
+                elif self.process.poll() is not None:
+                    raise EOFError
+                elif about:
+                    report(f"running {about.removesuffix(': ')}; Ctrl-C stops it")
         except (EOFError, ConnectionError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(DEATH_SECONDS)
             raise Failed(f"{about}{how_it_died(self.kill(), 'its process')}") from None
-        self.kill()
-        raise Failed(f"{about}it took longer than {seconds:.0f} s")
-
-    def next_message(self) -> dict[str, Any] | None:
-        """What the child says next; None if it says nothing for a moment.  Raises EOFError if it has ended, even if a
-        process that it started keeps the pipe open."""
-        if self.connection.poll(POLL_SECONDS):
-            message: dict[str, Any] = json.loads(self.connection.recv_bytes())
-            return message
-        if self.process.poll() is not None:
-            raise EOFError
-        return None
 
     def exit(self) -> None:
         """Have the child write what it has prepared, and wait until it has exited."""
@@ -120,15 +106,15 @@ def one_child() -> Iterator[None]:
         current = None
 
 
-def run_in_child(call: Callable[[], Any], seconds: float = math.inf) -> Any:
+def run_in_child(call: Callable[[], Any]) -> Any:
     """What `call` returns, as plain data, from the child process, which is started if there is none.  Raises Failed if
-    it raises or dies, or after so many seconds."""
+    it raises or dies."""
     global current
     if loads_user_code:
         return call()
     if current is None or current.process.poll() is not None:
         current = Child()
-    return current.ask(call, seconds)
+    return current.ask(call)
 
 
 def main() -> None:
@@ -150,7 +136,7 @@ def serve(connection: Connection) -> None:
 
     torch.set_num_threads(1)
     settings.update(read_settings())
-    listeners.append(lambda text: send({"report": text}))
+    listeners.append(lambda text: send("report", text))
     compile_from_source()
     # If the plan is refused, this process is killed before it writes.
     with contextlib.suppress(Unwritable), in_memory() as corpora:
@@ -163,24 +149,27 @@ def serve(connection: Connection) -> None:
 def answer(call: Callable[[], Any]) -> None:
     """Call, and send the result or the error."""
     process = os.getpid()
+    kind = "value"
     try:
-        message = {"value": call()}
+        content = call()
     except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
-        message = {"error": one_line(error)}
+        kind = "error"
+        content = one_line(error)
     if os.getpid() != process:  # a component forked this process
         os._exit(1)
-    send(message)
+    send(kind, content)
 
 
-def send(message: dict[str, Any]) -> None:
+def send(kind: str, content: Any) -> None:
     """Send a message to the parent: JSON, since it must not unpickle what user code may have written."""
-    channel.send_bytes(json.dumps(message, default=lambda number: number.item()).encode())  # a number of numpy or torch
+    message = json.dumps([kind, content], default=lambda number: number.item())  # a number of numpy or torch
+    channel.send_bytes(message.encode())
 
 
 def begin(about: str) -> None:
     """In a child, tell the parent whose user code runs from now on, and have local modules imported anew."""
     if channel:
-        send({"about": about})
+        send("about", about)
         forget_local_modules()
 
 

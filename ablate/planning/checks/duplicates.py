@@ -11,7 +11,6 @@ from ablate.config.components import resolve
 from ablate.config.depth import patterned, variants_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, LAYERS, VARIED, Config
-from ablate.formatting import show
 from ablate.planning.cache import once
 from ablate.planning.checks.small_models import UPDATES, Checked, Spec, Trial, build, copy_of, perturb, random_loss
 from ablate.runs.key import numbers
@@ -19,20 +18,18 @@ from ablate.runs.records import Cell
 
 ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 
-Pair = tuple[int, int, str]  # places of two cells, and what to write to see a difference, if anything
 
-
-def same_networks(checked: list[Checked]) -> list[Pair]:
-    """The cells that differ in components or the model's keys only, but train with equal losses up to rounding: where
-    small copies of two cells agree before training, copies of all layers are trained for some steps."""
+def same_networks(checked: list[Checked]) -> list[tuple[int, int]]:
+    """The places of cells that differ in components or the model's keys only, but train with equal losses up to
+    rounding: where small copies of two cells agree before training, they are trained for some steps."""
     pairs = []
     distinct: dict[str, list[int]] = {}  # by the settings that the losses of a few steps do not show
-    losses = [first_losses(cell) for cell in checked]
+    losses = [first_loss(cell) for cell in checked]
     for place, cell in enumerate(checked):
         compared = distinct.setdefault(json.dumps(unseen_settings(cell), sort_keys=True), [])
         for earlier in compared:
             if agree(losses[earlier], losses[place]) and is_same_network(checked[earlier], cell):
-                pairs.append((earlier, place, how_to_compare(checked[earlier], cell)))
+                pairs.append((earlier, place))
                 break
         else:
             compared.append(place)
@@ -40,22 +37,8 @@ def same_networks(checked: list[Checked]) -> list[Pair]:
 
 
 def is_same_network(first: Checked, second: Checked) -> bool:
-    """Whether copies agree in an evaluation before training, and those of all layers over many steps; false for equal
-    configurations, which are refused as such."""
-    if used_settings(first) == used_settings(second):
-        return False
-    if not agree(first_losses(first, evaluated=True), first_losses(second, evaluated=True)):
-        return False
-    losses = losses_of_training(first, UPDATES, all_layers=True)
-    return agree(losses, losses_of_training(second, UPDATES, all_layers=True))
-
-
-def how_to_compare(first: Checked, second: Checked) -> str:
-    """What to write for a comparison of two cells that can differ beyond the training context; else ""."""
-    if settings_named(first.config, "beyond_context") == settings_named(second.config, "beyond_context"):
-        return ""
-    lengths = f"eval.lengths=[{2 * first.task.context}]"
-    return f"; they can differ beyond the training context; to compare them there write {lengths}"
+    """Whether copies agree over many steps."""
+    return agree(losses_of_training(first), losses_of_training(second))
 
 
 def unseen_settings(cell: Checked) -> list[Any]:
@@ -80,25 +63,19 @@ def settings_named(config: Config, attribute: str) -> list[Any]:
     return settings
 
 
-def first_losses(cell: Checked, evaluated: bool = False) -> list[float]:
-    """The loss of a cell's small copy in training mode, and if `evaluated` then in evaluation mode, which has the
-    running statistics of that batch; [] if there is no copy, or none that computes."""
+def first_loss(cell: Checked) -> list[float]:
+    """The loss of a cell's small copy in training mode; [] if there is no copy, or none that computes."""
     spec = copy_of(cell)
     if spec is None:
         return []
-    depends = [spec.task, spec.length, evaluated]
-    return once("losses", spec.config, depends, partial(losses_without_training, spec, evaluated))
+    return once("loss", spec.config, [spec.task, spec.length], partial(loss_without_training, spec))
 
 
-def losses_without_training(spec: Spec, evaluated: bool) -> list[float]:
-    """See `first_losses`; parameters are perturbed, which opens gates that are closed at first."""
+def loss_without_training(spec: Spec) -> list[float]:
+    """See `first_loss`; parameters are perturbed, which opens gates that are closed at first."""
     with torch.random.fork_rng(devices=[]):
         try:
-            model = perturb(build(spec))
-            losses = [random_loss(model.train(), spec)]
-            if evaluated:
-                losses.append(random_loss(model.eval(), spec))
-            return finite(losses)
+            return finite([random_loss(perturb(build(spec)).train(), spec)])
         except Exception:  # user code can fail in any way
             return []
 
@@ -108,16 +85,16 @@ def finite(losses: list[float]) -> list[float]:
     return losses if all(map(math.isfinite, losses)) else []
 
 
-def losses_of_training(cell: Checked, steps: int, all_layers: bool = False) -> list[float]:
+def losses_of_training(cell: Checked) -> list[float]:
     """Train a small copy for some steps: its loss at each gradient, of which a step may take several, then in an
     evaluation; [] if it cannot be trained, or if one is not finite."""
-    spec = copy_of(cell, all_layers)
+    spec = copy_of(cell)
     if spec is None:
         return []
     with torch.random.fork_rng(devices=[]):
         try:
             trial = Trial(spec, build(spec))
-            for number in range(steps):
+            for number in range(UPDATES):
                 trial.update(number)
             return finite([*trial.losses, random_loss(trial.model.eval(), spec)])
         except Exception:  # user code can fail in any way
@@ -136,46 +113,23 @@ def used_settings(cell: Checked) -> dict[str, Any]:
     return {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
 
 
-def about_networks(rows: list[Cell], pairs: list[Pair]) -> list[str]:
-    """A sentence on each pair of cells that are the same network."""
-    sentences = []
-    for first, second, how in pairs:
-        both = names(rows[first], rows[second])
-        sentences.append(f"{both} make the same network: from equal seeds their training losses are equal{how}")
-    return sorted(sentences)
-
-
-def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
-    """Raise PlanError for cells with equal settings, or with equal ids.  Returns notes on allowed ones that differ only
-    in a component that their model has no place for."""
+def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> None:
+    """Raise PlanError for cells with equal settings, or with equal ids; `allowed` are those that differ only in a
+    component that their model has no place for."""
     seen: dict[str, int] = {}
     by_id: dict[str, Cell] = {}
     problems = []
-    notes = []
     for place, (row, cell) in enumerate(zip(rows, checked, strict=True)):
         first = seen.setdefault(json.dumps([used_settings(cell), row.task], sort_keys=True), place)
         of_id = by_id.setdefault(row.id, row)
         if first != place:
-            why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
-            message = f"{row.label} is the same configuration as {rows[first].label}{why}"
             if allowed and numbers(cell.config) != numbers(checked[first].config):
-                notes.append(f"{message}; allow_duplicates=true trains both")
-            else:
-                problems.append(Problem("", f"{message}; leave one of them out"))
+                continue
+            why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
+            message = f"{row.label} is the same configuration as {rows[first].label}{why}; leave one of them out"
+            problems.append(Problem("", message))
         elif of_id is not row:
-            message = (
-                f"{row.label} and {of_id.label} are classes of one name; write a variant, a YAML of its own, for each"
-            )
+            message = f"{row.label} and {of_id.label} are classes of one name; write a variant, a YAML, for each"
             problems.append(Problem("", message))
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
-    return notes
-
-
-def names(first: Cell, second: Cell) -> str:
-    """Two cells by the keys in which they differ."""
-    keys = [key for key in first.levels if first.levels[key] != second.levels[key]]
-    texts = []
-    for row in (first, second):
-        texts.append(" + ".join(f"{key}={show(row.levels[key])}" for key in keys) or row.label)
-    return " and ".join(texts)

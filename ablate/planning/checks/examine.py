@@ -1,11 +1,10 @@
-"""Checks of a small copy of a cell with user code: does it see later tokens, other rows or padding, keep state that no
-checkpoint has, or have parameters without any effect?
+"""Checks of a small copy of a cell with user code: does it see later tokens, other rows or padding, or keep state that
+no checkpoint has?
 
 What is built in is tested for all of this (tests/planning/checks/test_examine.py).
 """
 
 import copy
-import inspect
 from collections.abc import Callable
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from ablate.config.errors import BadComponent, Problem, one_line
 from ablate.model.dropout import rekey
-from ablate.model.norm import running_norms
 from ablate.planning.checks.small_models import (
     ROWS,
     Checked,
@@ -27,7 +25,6 @@ from ablate.planning.checks.small_models import (
 )
 from ablate.planning.checks.user_code import foreign_parts
 
-BATCHES = 8  # tried before a parameter counts as never having a gradient
 CAUSAL = ("lm", "seq2seq")
 
 Inputs = dict[str, Tensor]
@@ -42,11 +39,6 @@ def forgets_state(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     resumed.model.load_state_dict(trial.model.state_dict())
     resumed.step.load_state_dict(trial.step.state_dict())
     return differ(trial.update(1).logits, resumed.update(1).logits)
-
-
-def is_random(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether the same inputs give different outputs."""
-    return differ(outputs(model, inputs), outputs(model, inputs))
 
 
 def counts_instances(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
@@ -83,14 +75,6 @@ def looks_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     return False
 
 
-def looks_ahead_in_training(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """`looks_ahead` in training mode; not for running statistics or random outputs."""
-    if running_norms(model):
-        return False
-    model = copy.deepcopy(model).train()
-    return not is_random(model, inputs, spec) and looks_ahead(model, inputs, spec)
-
-
 def reads_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether outputs at real positions change with the contents of padded ones, at the start and at the end."""
     masks = {}
@@ -98,14 +82,14 @@ def reads_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     for name, x in without_masks(inputs).items():
         mask = torch.ones(x.shape[:2])
         key = "source_mask" if name == "source" else "mask"
-        if key in inspect.signature(model.forward).parameters and x.shape[1] > 3:
+        if key in inputs and x.shape[1] > 3:
             part = x.shape[1] // 3
             mask[0, 1 : 1 + part] = 0  # a hole, which later positions of a causal model could read
             mask[1, -part:] = 0
             masks[key] = mask
         is_real = mask.bool().view(*mask.shape, *[1] * (x.ndim - 2))
         padded[name] = torch.where(is_real, x, changed_everywhere(x, spec))
-    if not masks:
+    if not masks:  # the task pads nothing
         return False
     before = outputs(model, inputs | masks)
     after = outputs(model, inputs | padded | masks)
@@ -159,63 +143,36 @@ def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
 CHECKS: dict[Check, str] = {
     forgets_state: "keeps state where no checkpoint has it: a run that is resumed would have other numbers; keep "
     "tensors in buffers (register_buffer), and what a step keeps in its state_dict",
-    is_random: "gives other outputs for the same inputs, at evaluation; the other checks were left out",
     counts_instances: "is another model each time it is built; to know its layer it asks for `layer`",
     mixes_rows: "mixes rows: outputs of one example change with the others of its batch, at evaluation",
     looks_ahead: "looks ahead: outputs of a causal model change with later tokens; it must not see them",
-    looks_ahead_in_training: "looks ahead in training: its training loss sees what is to be predicted",
     reads_padding: "reads padding: outputs at real positions change with padded ones; use its mask",
 }
-NOTED = (is_random, looks_ahead_in_training)  # these give a note instead of a problem
-LAST = (is_random, mixes_rows)  # if one of these fails, later checks mean nothing
 
 
 def examine_cell(cell: Checked) -> tuple[list[Problem], list[str]]:
-    """Problems and notes of a cell, from its copy in float64, else in float32.  A note alone if neither runs."""
+    """The problems of a cell, from its copy in float64, else in float32; a note if neither runs."""
     spec = copy_of(cell)
     if spec is None:
         return [], ["it is too large to be tried out on a small copy; plan it with a smaller model.dim first"]
     why = ""
     for double in (True, False):
         try:
-            return examine(spec._replace(double=double), foreign_parts(cell.config))
+            return examine(spec._replace(double=double), foreign_parts(cell.config)), []
         except Exception as error:  # user code can fail in any way
             why = why or one_line(error)
     return [], [f"it could not be tried out on a small copy ({why})"]
 
 
-def examine(spec: Spec, code: str) -> tuple[list[Problem], list[str]]:
-    """Problems and notes of a copy; `code` names its user code.  Raises any error."""
+def examine(spec: Spec, code: str) -> list[Problem]:
+    """Problems of a copy; `code` names its user code.  Raises any error."""
     problems = []
-    notes = []
     with torch.random.fork_rng(devices=[]):
         inputs = some_inputs(spec)
         model = settled(build(spec), inputs)
         for check, message in CHECKS.items():
-            if not check(model, inputs, spec):
-                continue
-            pads = any(name.endswith("mask") for name in inputs)
-            if check is reads_padding and not pads:
-                notes.append(f"{code} {message} (this task pads nothing)")
-            elif check in NOTED:
-                notes.append(f"{code} {message}")
-            else:
+            if check(model, inputs, spec):
                 problems.append(Problem("", f"{code} {message}"))
-            if check in LAST:
-                break
-        idle = without_gradient(spec)
-        if idle:
-            never = f"no batch of a small copy gives {', '.join(idle)} a gradient"
-            notes.append(f"{never}: what nothing uses counts as parameters all the same")
-    return problems, notes
-
-
-def without_gradient(spec: Spec) -> list[str]:
-    """The parameters of a copy that have no gradient in any of some batches; experts may get no tokens of one."""
-    trial = Trial(spec, perturb(build(spec)))
-    idle = trial.update(0).idle
-    number = 1
-    while idle and number < BATCHES:
-        idle &= trial.update(number).idle
-        number += 1
-    return sorted(idle)
+                if check in (forgets_state, mixes_rows):  # then later checks mean nothing
+                    break
+    return problems

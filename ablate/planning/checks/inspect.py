@@ -10,7 +10,7 @@ from ablate.formatting import percent
 from ablate.model.init import shared_draws
 from ablate.model.products import one_thread
 from ablate.planning.checks import child
-from ablate.planning.checks.duplicates import about_networks, refuse_equal, same_networks
+from ablate.planning.checks.duplicates import refuse_equal, same_networks
 from ablate.planning.checks.examine import examine_cell
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.small_models import Checked
@@ -42,17 +42,18 @@ def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
             checked = match_cells(settings.match, checked, labels, references)
             rows = [describe_cell(place, drafts, checked) for place in range(len(checked))]
             tasks = describe_tasks(checked)
-            notes = refuse_equal(rows, checked, settings.allow_duplicates)
+            refuse_equal(rows, checked, settings.allow_duplicates)
+            notes = []
             if until == TRY:
-                notes += try_out(rows, checked, runs_of(drafts, settings), settings.allow_duplicates)
+                notes = try_out(rows, checked, runs_of(drafts, settings), settings.allow_duplicates)
         except PlanError as error:
             return Inspection(problems=error.problems)
     return Inspection(rows=rows, tasks=tasks, notes=list(dict.fromkeys(notes)))
 
 
 def try_out(rows: list[Cell], checked: list[Checked], runs: int, allow_duplicates: bool) -> list[str]:
-    """Notes on cells from small copies: those with user code are examined; those that pass are compared, and share
-    memory.  Raises PlanError."""
+    """Notes on cells from small copies: those with user code are examined, and those that pass are compared, and
+    share memory.  Raises PlanError."""
     problems: list[Problem] = []
     notes: list[str] = []
     passed_rows = []
@@ -67,16 +68,17 @@ def try_out(rows: list[Cell], checked: list[Checked], runs: int, allow_duplicate
         if not of_cell:
             passed_rows.append(row)
             passed.append(cell)
-    short_of_memory, remarks = memory_problems(passed_rows, passed, runs)
-    problems += short_of_memory
-    for sentence in about_networks(passed_rows, same_networks(passed)):
+    problems += memory_problems(passed_rows, passed, runs)
+    for first, second in same_networks(passed):
+        both = f"{passed_rows[first].label} and {passed_rows[second].label}"
+        sentence = f"{both} make the same network: from equal seeds their training losses are equal"
         if allow_duplicates:
             notes.append(f"{sentence}; allow_duplicates=true trains both")
         else:
             problems.append(Problem("", f"{sentence}; leave one out, or write allow_duplicates=true"))
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
-    return notes + remarks
+    return notes
 
 
 def describe_cell(place: int, drafts: list[Draft], checked: list[Checked]) -> Cell:

@@ -27,7 +27,6 @@ from ablate.runs.records import Matched, UserCode
 from ablate.training.step import Step, build_step
 
 SHALLOW = 2  # layers; sharing layers, and scaling by depth, need two
-DEEP = 2e7  # parameters up to which a copy can have all layers
 TOO_LARGE = 5e7  # parameters beyond which there is no copy: it would take seconds and gigabytes
 VOCAB = 512
 ROWS = 4
@@ -79,14 +78,12 @@ def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
     return facts | {"vocab": vocab, "outputs": outputs, "inputs": inputs}
 
 
-def copy_of(cell: Checked, deep: bool = False) -> Spec | None:
-    """The copy of a cell with few layers, or with all unless they are too large; None if even few are.
+def copy_of(cell: Checked) -> Spec | None:
+    """The copy of a cell with few layers; None if even they are too large.
 
     Its sequences are longer than any integer in the configuration below the context, so that windows have an effect.
     """
-    config = cell.config
-    if not deep or cell.budget.core > DEEP:
-        config = first_layers(config, fewest(config, SHALLOW))
+    config = first_layers(cell.config, fewest(cell.config, SHALLOW))
     parameters = cell.budget.core * config.model.layers / cell.config.model.layers
     if parameters > TOO_LARGE:
         return None
@@ -155,7 +152,6 @@ class Trial:
 
     losses     of each gradient so far
     logits     of the first gradient
-    idle       parameters that the first gradient left without one
     passes     gradients taken so far, in batches: that of half a batch counts half
     """
 
@@ -208,7 +204,6 @@ class Trial:
         if self.is_first:
             self.is_first = False
             self.logits = logits.detach()
-            self.idle = {name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None}
         losses = {"loss": loss}
         if terms:
             losses |= terms

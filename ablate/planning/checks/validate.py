@@ -4,10 +4,8 @@ import dataclasses
 import importlib
 import json
 import os
-import traceback
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,30 +15,28 @@ from ablate.config.components import argument_problems, defaults_of, offered_nam
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line, one_line
 from ablate.config.extra import installed, wandb_project_problem
-from ablate.config.files import read_plain
-from ablate.config.groups import PACKAGE, groups
 from ablate.config.read_config import check, readable_number
-from ablate.config.schema import VARIED, WITH_ARGUMENTS, Config, Optim
+from ablate.config.schema import VARIED, WITH_ARGUMENTS, Config
 from ablate.config.targets import BUILT_IN, current_folder_hint, package_problem, within
 from ablate.data.corpus import Unprepared
 from ablate.data.task import Task, build_task
-from ablate.formatting import first_of, nearest
+from ablate.execution.train_run import described
+from ablate.formatting import first_of
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MAX_PARAMETERS, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.cache import once, size_of
 from ablate.planning.checks import child
-from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
-from ablate.planning.checks.user_code import foreign_parts, runs_user_code, settings_changed_by_imports
+from ablate.planning.checks.user_code import foreign_parts, runs_user_code
 from ablate.planning.reporting import reported
 from ablate.planning.study import in_float32_on_cpu
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.runs.tables import class_name
 from ablate.runs.user_files import record_user_code
-from ablate.training.hardware import card_of, cards
+from ablate.training.hardware import cards
 from ablate.training.optim import OFFERED, make_optimiser, rule_of
 from ablate.training.schedule import schedule_problems
 from ablate.training.vectors import is_pretrained
@@ -55,8 +51,6 @@ OFFERED_TO = {
 }
 STANDARD = "ablate.model.parametrization.Standard"
 MODULES = {"fla": ("fla", "triton")}  # imported modules, by kernels
-TORCH = str(Path(torch.__file__).parent) + os.sep
-ABLATE = str(PACKAGE) + os.sep
 
 
 class Validator:
@@ -93,21 +87,17 @@ class Validator:
         child.begin(parts or ", ".join(config.user))
         self.tasks = {key: task for key, task in self.tasks.items() if within(type(task).__module__, BUILT_IN)}
         try:
-            changes = settings_changed_by_imports(config)
-            if changes:
-                return [Problem("user", change) for change in changes], None
             problems, cell = self.check(config)
-            if problems or cell is None or not is_foreign(numbers(cell.config)):  # a tracking service may be foreign
-                return problems, cell
-            rehearse(cell)
             changes = child.changed_settings(parts)
             if changes:
                 return [Problem("user", change) for change in changes], None
+            if cell and is_foreign(numbers(cell.config)):  # else a tracking service alone is foreign
+                cell = cell._replace(user_code=record_user_code(config.user))
         except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
             if not parts:
                 raise
             return [Problem("", f"{parts}: {one_line(error)}")], None
-        return [], cell._replace(user_code=record_user_code(config.user))
+        return problems, cell
 
     def check(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """The problems of a cell, and the checked and counted cell if it can be built."""
@@ -116,7 +106,7 @@ class Validator:
         problems += misfits
         problems += package_problems(config.user) or component_problems(config)
         if not problems:
-            problems += schedule_problems(config)
+            problems += schedule_problems(config) + step_problems(config)
         cell = None
         if not any(problem.key.split(".")[0] in BUILDING for problem in problems):
             try:
@@ -154,7 +144,7 @@ class Validator:
             try:
                 self.tasks[key] = build_task(config)
             except BadComponent as error:
-                hint = fitting_forms(config) if error.key == "data" else ""
+                hint = "; write another data, or another model" if error.key == "data" else ""
                 raise BadComponent(error.key, f"{error}{hint}") from None
             except (ValueError, OSError) as error:
                 raise BadComponent("" if str(error).startswith("data.") else "data", str(error)) from None
@@ -189,18 +179,8 @@ def import_problem(package: str) -> str | None:
         importlib.import_module(package)
     except Exception as error:
         message = one_line(error)
-        hint = current_folder_hint(message)
-        if not hint and isinstance(error, ModuleNotFoundError):
-            meant = nearest(package, modules_here())
-            hint = f"; did you mean {meant}?" if meant else ""
-        return f"cannot be imported ({message}){hint}"
+        return f"cannot be imported ({message}){current_folder_hint(message)}"
     return None
-
-
-def modules_here() -> list[str]:
-    """The names of modules and packages in the current folder."""
-    here = Path.cwd()
-    return [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
 
 
 def component_problems(config: Config) -> list[Problem]:
@@ -263,26 +243,22 @@ def optimiser_problems(config: Config) -> list[Problem]:
     if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
         rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
         return [Problem("parametrization", f"has no rule for {name}; {rules}")]
-    if within(target.__module__, BUILT_IN) and name != "muon":  # which needs more than a layer
-        return step_problems(target, optim, own_of(config, "optim"))
     return []
 
 
-def step_problems(target: Any, optim: Optim, own: dict[str, Any]) -> list[Problem]:
+def step_problems(config: Config) -> list[Problem]:
     """The problem of an optimiser of ablate or torch that cannot take a step on a single layer: one of its own settings
     is wrong, or it needs a closure, sparse gradients, or matrices alone."""
-    betas = [0.9, 0.99] if optim.betas else optim.betas  # valid values of the keys that are checked elsewhere
-    optim = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=betas)
+    target = resolve("optim", config.optim._target_, config.user)
+    if not within(target.__module__, BUILT_IN) or target.__name__ == "muon":  # which needs more than a layer
+        return []
     layer = torch.nn.ParameterList([torch.zeros(2, 2), torch.zeros(2)])
     for parameter in layer.parameters():
         parameter.grad = torch.ones_like(parameter)
     try:
-        make_optimiser(target, layer, optim, own).step()
+        make_optimiser(target, layer, config.optim, own_of(config, "optim")).step()
     except Exception as error:
-        if isinstance(error, ValueError) and within(target.__module__, ["ablate"]):
-            return [Problem("", first_line(error))]
-        message = f"{target.__name__} cannot take a training step here ({first_line(error)}); choose another one"
-        return [Problem("optim._target_", message)]
+        return [Problem("optim._target_", f"{target.__name__} cannot take a training step here ({first_line(error)})")]
     return []
 
 
@@ -294,50 +270,21 @@ def budget_of(config: Config, task: Any) -> Budget:
     except ValueError as error:
         raise BadComponent(error.key if isinstance(error, BadComponent) else "", str(error)) from None
     except Exception as error:  # user code can fail in any way
-        frames = traceback.extract_tb(error.__traceback__)
-        beyond_torch = [frame for frame in frames if not frame.filename.startswith(TORCH)]
-        in_user_files = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
-        last = (in_user_files or beyond_torch or frames)[-1]  # else the line that called torch
-        where = f"{type(error).__name__}: {error}), at {last.filename}:{last.lineno}"
-        if "unexpected keyword argument 'mask'" in str(error):
-            where += "; write forward(self, x, mask=None)"
-        raise BadComponent("", f"the model cannot be built ({where}") from None
-
-
-def fitting_forms(config: Config) -> str:
-    """A hint which model form or data to write if they do not fit together."""
-    forms = fitting("model", resolve("data", config.data["_target_"], config.user))
-    data = fitting("data", resolve("model", config.model._target_, config.user))
-    return f"; write model={' or '.join(forms)}, or data={', '.join(data)}"
-
-
-def fitting(group: str, component: Any) -> list[str]:
-    """The variants of a group that have a kind of task in common with a component."""
-    names = []
-    for name, file in groups()[group].items():
-        variant: Any = resolve(group, read_plain(file)["_target_"])
-        if {*component.kinds} & {*variant.kinds}:
-            names.append(name)
-    return names
+        reason = described(error, config.user)
+        hint = "; write forward(self, x, mask=None)" if "unexpected keyword argument 'mask'" in reason.message else ""
+        raise BadComponent("", f"the model cannot be built ({reason.type}: {reason.message}){hint}") from None
 
 
 def resolve_auto(config: Config) -> Config:
-    """The configuration with each `auto` decided by a rule, and with absolute paths.  Raises BadComponent."""
+    """The configuration with each `auto` decided by a rule, and with absolute paths."""
     train = config.train
     if train.device == "auto":
         config = config.with_value("train.device", "cuda" if cards() else "cpu")
     on_gpu = config.train.device == "cuda"
-    gpus = cards() if on_gpu else []
-    if train.memory is not None:
-        if not on_gpu:
-            raise BadComponent("train.memory", "is that of GPUs; write train.device=cuda, too, or leave it out")
-        try:
-            gpus = [card_of(train.memory)]
-        except ValueError as error:
-            raise BadComponent("train.memory", str(error)) from None
     if train.precision == "auto":
         # A GPU that only emulates bf16 is slower with it.
-        config = config.with_value("train.precision", "bf16" if on_gpu and all(card.bf16 for card in gpus) else "fp32")
+        has_bf16 = on_gpu and all(card.bf16 for card in cards())
+        config = config.with_value("train.precision", "bf16" if has_bf16 else "fp32")
     if config.timing == "isolated" and train.parallel == "auto":
         config = config.with_value("train.parallel", 1)
     if train.matmul == "auto":  # for long runs planning/kernels.py decides
@@ -375,25 +322,17 @@ def worker_problems(config: Config) -> list[Problem]:
     train = config.train
     problems = []
     if config.timing == "isolated" and train.parallel not in ("auto", 1):
-        message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
-        problems.append(Problem("train.parallel", message))
+        problems.append(Problem("train.parallel", "timing=isolated trains one run at a time; leave one of them out"))
     if train.parts > 1 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
         most = f"a power of two up to train.batch_size={train.batch_size}"
         problems.append(Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}"))
-    elif train.devices > 0 and (train.devices.bit_count() > 1 or train.parts % train.devices):
+    elif train.devices.bit_count() > 1 or train.parts % train.devices:
         message = f"must be a power of two that divides train.parts={train.parts}, not {train.devices}"
-        if train.devices.bit_count() == 1:
-            message += f"; write train.parts={train.devices}, too"
         problems.append(Problem("train.devices", message))
     if train.capture is True and (train.device == "cpu" or train.parts > 1):
-        where = "a CPU" if train.device == "cpu" else f"train.parts={train.parts}"
-        message = f"CUDA graphs are of whole batches on a GPU, not for {where}; leave it out"
-        problems.append(Problem("train.capture", message))
-    if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():
-        problems.append(Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch"))
-    elif train.matmul == "onednn" and not in_float32_on_cpu(config):
-        where = f"train.precision={train.precision} on train.device={train.device}"
-        problems.append(Problem("train.matmul", f"onednn is for float32 on a CPU, not {where}; leave it out"))
+        problems.append(Problem("train.capture", "CUDA graphs are of whole batches on a GPU; leave it out"))
+    if train.matmul == "onednn" and not (in_float32_on_cpu(config) and torch.backends.mkldnn.is_available()):
+        problems.append(Problem("train.matmul", "onednn is for float32 on a CPU, in a torch with it; leave it out"))
     return problems
 
 

@@ -23,9 +23,9 @@ def here(monkeypatch) -> None:
 SEPARATE = "design=one_at_a_time"
 MISTAKES = {
     f"position=rope,fixedbase ffn=mlp,gateofone norm=unread norm.strength=1.0,2.0 {SEPARATE}": [
-        ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
-        ["norm.strength=1 and norm.strength=2", SAME],
-        ["position=rope and position=fixedbase", SAME],
+        [SAME, "leave one out, or write allow_duplicates=true"],
+        [SAME],
+        [SAME],
     ],
     f"norm=ln,drawing {SEPARATE}": [["mistakes_of_mine.Drawing keeps state where no checkpoint has it"]],
     f"norm=ln,overtime,overbatch,counting attention=mha,odd,edge ffn=mlp,gateofone {SEPARATE}": [
@@ -33,7 +33,7 @@ MISTAKES = {
         ["mistakes_of_mine.OverBatch mixes rows"],
         ["mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
         *([f"mistakes_of_mine.{name} looks ahead"] for name in ("Odd", "Edge")),
-        ["ffn=mlp and ffn=gateofone", SAME],
+        [SAME],
     ],
 }
 
@@ -47,50 +47,30 @@ def test_seeded_mistakes_are_found_a_line_each(overrides, refused, faulty, here)
 
 
 def test_attention_that_ignores_the_padding_mask(plan, small, faulty, here):
-    """Refused where the task pads; where nothing is padded it is only noted."""
+    """Refused where the task pads."""
     rest = [text for text in small if not text.startswith("data")]
     for form in ("decoder", "encoder_decoder"):
         with pytest.raises(PlanError, match=r"^mistakes_of_mine.Blind reads padding[^\n]*$"):
             plan_study((*rest, MINE, "attention=blind", "data=copy", "data.length=6", f"model={form}"), faulty)
-    notes = plan(MINE, "attention=blind", config_dir=faulty).notes
-    assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
+    assert plan(MINE, "attention=blind", config_dir=faulty).manifest.cells
 
 
 def test_parts_that_are_noted_and_not_accused(plan, faulty, here):
     """float32 where a part takes nothing else, a note where nothing could be tried, and running statistics."""
-    norms = "norm=ln,bn,single,broken,batchwise,windowwise"
-    made = plan(MINE, norms, "attention=mha,trained", "seeds=1", SEPARATE, config_dir=faulty)
-    assert len(made.manifest.cells) == 7
+    made = plan(MINE, "norm=ln,bn,single,broken", "seeds=1", config_dir=faulty)
+    assert len(made.manifest.cells) == 4
     assert [note for note in made.notes if "tried out" in note] == [
-        "norm=broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"
+        "broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"
     ]
-    ahead = [note.partition(": ")[0] for note in made.notes if "looks ahead in training" in note]
-    assert ahead == ["norm=batchwise", "norm=windowwise", "attention=trained"]
     notes = plan(MINE, "ffn=mlp,spectral", "data.context=64", config_dir=faulty).notes
     assert not [note for note in notes if "ahead" in note or "tried out" in note]
 
 
-@pytest.mark.parametrize(
-    ("variant", "idle"),
-    [
-        ("norm=idle", "blocks.0.norms.0.extra"),
-        ("residual=forgetful", "blocks.0.norms.0.weight"),
-        ("ffn=thirdidle", "maps.2.weight"),
-    ],
-)
-def test_parameters_that_nothing_uses_are_noted(variant, idle, plan, faulty, here):
-    [note] = [note for note in plan(MINE, variant, "seeds=1", config_dir=faulty).notes if "a gradient" in note]
-    assert idle in note and "maps.1" not in note
-
-
-def test_dispatch_by_the_data_is_counted_on_an_example_and_experts_that_few_tokens_reach_are_not_accused(
-    plan, faulty, uncounted, monkeypatch, checks_here
-):
+def test_dispatch_by_the_data_is_counted_on_an_example(plan, faulty, uncounted, monkeypatch, checks_here):
     monkeypatch.setattr(cost, "forward_flops", uncounted)
     made = plan(MINE, "ffn=dispatching", config_dir=faulty)
     [cell] = made.manifest.cells
     assert [note for note in cell.notes if "one random example" in note] and cell.flops_per_token
-    assert not [note for note in made.notes if "a gradient" in note]
 
 
 def test_layers_that_are_dropped_rarely_are_another_network_and_ones_that_never_are_not(plan, refused, faulty, here):
@@ -106,7 +86,7 @@ def test_no_variant_is_accused_in_any_form(form):
     for cell in [cell for one, cell in IN_FORMS if one == form]:
         config = configuration(cell | {"model": form[0]}, tie_embeddings=False, layers=1)
         spec = small_models.Spec(config, small_models.facts_of(task), CONTEXT)
-        assert examine.examine(spec, "") == ([], []), cell
+        assert examine.examine(spec, "") == [], cell
 
 
 CACHED = """
