@@ -1,7 +1,6 @@
 """figures.yaml: a user's changes to figures and names.  It is written once with the defaults, as comments, and read by
 every analysis."""
 
-import contextlib
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,6 @@ from ablate.runs.records import Cell, Manifest
 from ablate.runs.study import Study
 
 FILE = "figures.yaml"
-TEMPLATES = Path(__file__).parents[1] / "templates"
 NARROWEST = 2.5  # inches
 WIDEST = 12.0
 SUBJECT = 40  # characters of a commit's message
@@ -42,7 +40,8 @@ STYLES = {
 HEADER = """\
 # What the figures of this study look like (style, width, colours, subset), and what things are
 # called wherever people read (labels).  Take the # away before what you change, and run the same command again.
-# Statistics never change.  Delete this file for the defaults."""
+# Statistics never change.  Delete this file for the defaults.
+"""
 
 
 class Subset(Record):
@@ -125,24 +124,14 @@ def width_of(value: float | str | None, widths: dict[str, float]) -> float:
     raise ValueError(f"width is {value}; write {', '.join(widths)} or inches from {NARROWEST} to {WIDEST:g}")
 
 
-def level_of(value: Any, factor: str, manifest: Manifest, where: str) -> str:
-    """A level as text; numbers in any spelling, also 1e-3, which YAML reads as a string.  Raises ValueError."""
-    refuse_unknown(where, factor, manifest.factors)
-    levels = [show(level) for level in manifest.factors[factor]]
-    text = show(value)
-    if text not in levels and isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            text = show(float(value))
-    refuse_unknown(f"{where}.{factor}", text, levels)
-    return text
-
-
 def colours_of(entries: dict[str, dict[Any, Any]], manifest: Manifest) -> dict[tuple[str, str], str]:
     """The colour of each factor's level.  Raises ValueError."""
     result = {}
     for factor, colours in entries.items():
+        refuse_unknown("colours", factor, manifest.factors)
         for value, colour in colours.items():
-            level = level_of(value, factor, manifest, "colours")
+            level = show(value)
+            refuse_unknown(f"colours.{factor}", level, [show(level) for level in manifest.factors[factor]])
             if not is_color_like(colour):
                 raise ValueError(f"colours.{factor}.{level} is {colour}; write '#0072B2' or a name such as teal")
             result[factor, level] = to_hex(colour).upper()
@@ -161,25 +150,18 @@ def labels_of(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
         label = visible(" ".join(setting(text).split()))
         if not label:
             raise ValueError(f"labels.{name} is empty; write a name")
-        if label == usual.get(name, name):
-            continue
-        if name in names:
-            labels[name] = label
-        else:
-            labels[f"claims.{name}"] = label
-    if not labels:
-        return {}
+        if label != usual.get(name, name):
+            labels[name if name in names else f"claims.{name}"] = label
     renamed = replace(manifest, shown=shown_names(manifest, labels))
-    groups = [{name: naming.named(renamed, name) for name in manifest.factors}]
+    groups = [[naming.named(renamed, name) for name in manifest.factors]]
+    groups.append([cell_label(renamed, cell) for cell in manifest.cells])
+    groups.append([claim_label(renamed, name) for name in manifest.claims])
     for factor, levels in manifest.factors.items():
-        groups.append({show(level): naming.named(renamed, level, factor) for level in levels})
-    groups.append({cell.label: cell_label(renamed, cell) for cell in manifest.cells})
-    groups.append({name: claim_label(renamed, name) for name in manifest.claims})
+        groups.append([naming.named(renamed, level, factor) for level in levels])
     for group in groups:
-        first: dict[str, str] = {}
-        for name, label in group.items():
-            if first.setdefault(label, name) != name:
-                raise ValueError(f"labels give {first[label]} and {name} the same name, {label}; write different ones")
+        for name in group:
+            if labels and group.count(name) > 1:
+                raise ValueError(f"labels give several the same name, {name}; write different ones")
     return labels
 
 
@@ -212,30 +194,20 @@ def shown_cells(manifest: Manifest) -> list[str]:
 
 
 def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
-    """Write the defaults as comments if the file does not exist; `kinds` are the study's figures."""
-    if not file.exists():
-        write_atomic(file, default_text(manifest, kinds, colours).encode())
-
-
-def default_text(manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> str:
-    """The defaults of a study as comments."""
-    shades: dict[str, dict[str, str]] = {factor: {} for factor in manifest.factors}
-    for (factor, level), colour in colours.items():
-        shades[factor][level] = colour
-    lines = [HEADER]
-    lines += yaml_lines({"style": "default", "width": "text"}, False)
+    """Write the defaults of a study as comments, if the file does not exist; `kinds` are the study's figures."""
+    if file.exists():
+        return
     labels = naming.paper_labels(manifest)
     for name in manifest.claims:
         labels.setdefault(name, name)
-    lines += yaml_lines({"labels": labels}, False)
-    lines += yaml_lines({"colours": shades, "subset": {"figures": list(kinds)}}, None)
-    return "\n".join(lines) + "\n"
-
-
-def yaml_lines(content: Any, flow: bool | None) -> list[str]:
-    """Content as commented lines of YAML."""
-    text = yaml.safe_dump(content, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=10**6)
-    return [f"# {line}" for line in str(text).splitlines()]
+    shades: dict[str, dict[str, str]] = {factor: {} for factor in manifest.factors}
+    for (factor, level), colour in colours.items():
+        shades[factor][level] = colour
+    defaults = {"style": "default", "width": "text", "labels": labels, "colours": shades}
+    defaults["subset"] = {"figures": list(kinds)}
+    text = yaml.safe_dump(defaults, sort_keys=False, allow_unicode=True, width=10**6)
+    lines = [f"# {line}\n" for line in str(text).splitlines()]
+    write_atomic(file, "".join([HEADER, *lines]).encode())
 
 
 def relabelled(study: Study, names: Mapping[str, str]) -> Study:

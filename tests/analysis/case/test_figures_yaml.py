@@ -104,7 +104,7 @@ def manifest(tmp_path_factory) -> Manifest:
         ("order: {ffn: [glu, mlp]}", "no such key: order; "),
         ("style: nips", "style names nips; did you mean neurips?"),
         ("labels: {swigul: SwiGLU}", "labels names swigul; did you mean swiglu?"),
-        ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
+        ("labels: {mlp: GLU, glu: GLU}", "labels give several the same name, GLU; write different ones"),
         ("colours: {ffn: {mlp: '#12'}}", """colours.ffn.mlp is #12; write '#0072B2' or a name such as teal"""),
         ("subset: {figures: [efects]}", "subset.figures names efects; did you mean effects?"),
         ("subset: {levels: {ffn: [mlp]}}", "no such key: levels; "),
@@ -132,7 +132,7 @@ def test_claims_have_labels_that_differ(tmp_path):
     (tmp_path / FILE).write_text("labels: {gated: Gates help}")
     assert edits_of(tmp_path / FILE, manifest).labels == {"claims.gated": "Gates help"}
     (tmp_path / FILE).write_text("labels: {gated: X, narrow: X}")
-    with pytest.raises(Refused, match="labels give gated and narrow the same name, X; write different ones"):
+    with pytest.raises(Refused, match="labels give several the same name, X; write different ones"):
         edits_of(tmp_path / FILE, manifest)
 
 
