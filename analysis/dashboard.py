@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Build and send the dashboard of one study; returns the exit code."""
     parser = Parser("ablate dashboard", "A view and a report of a study on W&B.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name (default: the newest)")
-    given = parser.parse_args(arguments)
-    return conclude(parser.prog, given.json, lambda: dashboard(given.results_dir, given.study))
+    options = parser.parse_args(arguments)
+    return conclude(parser.prog, options.json, lambda: dashboard(options.results_dir, options.study))
 
 
 def dashboard(results: Path, name: str | None) -> Outcome:
@@ -94,15 +94,15 @@ def send(case: Case, file: Path, place: dict[str, str]) -> list[str]:
     with nowhere(), tempfile.TemporaryDirectory() as folder:
         api = wandb.Api()
         entity = place["entity"] or str(api.settings["entity"] or api.default_entity)  # as where the sender's runs go
-        own: dict[str, Any] = {"entity": entity, "project": place["project"]}
-        run = wandb.init(**own, id=run_id, name=name, job_type=FIGURES, dir=folder, settings=settings, resume="allow")
+        where: dict[str, Any] = {"entity": entity, "project": place["project"]}
+        run = wandb.init(**where, id=run_id, name=name, job_type=FIGURES, dir=folder, settings=settings, resume="allow")
         run.config.update({"ablate": FIGURES}, allow_val_change=True)
         run.log({f"figures/{figure}": wandb.Image(str(case.folder / f"{figure}.png")) for figure in case.drawn})
         run.finish()
         ids: dict[str, str] = {}
         with contextlib.suppress(FileNotFoundError, Corrupt):
             ids = read_json(file)
-        view, report = build(case, **own)
+        view, report = build(case, **where)
         view._internal_id = ids.get("view", "")
         view._internal_name = ids.get("name", "")
         report.id = ids.get("report", "")

@@ -74,26 +74,26 @@ def as_options(words: list[str]) -> list[str]:
     return [f"--{word}" if word.partition("=")[0] in SETTINGS and "=" in word else word for word in words]
 
 
-def study_of(given: argparse.Namespace) -> Study:
+def study_of(options: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
-    request = Request(**{name: value for name, value in vars(given).items() if name in Request._fields})
-    sources = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
+    request = Request(**{name: value for name, value in vars(options).items() if name in Request._fields})
+    sources = {"STUDY": options.study, "--runs": options.runs, "--wandb": options.wandb}
     named = [name for name, value in sources.items() if value]
     if len(named) > 1:
         raise Refused(f"{' and '.join(named)} are different runs; leave all but one out")
-    if given.runs:
+    if options.runs:
         from analysis.sources.files import read_runs
 
-        return read_runs(given.runs, request)
-    if given.wandb:
+        return read_runs(options.runs, request)
+    if options.wandb:
         from analysis.sources.wandb_api import read_wandb
 
-        return read_wandb(given.wandb, request)
+        return read_wandb(options.wandb, request)
     if request != Request():
         raise Refused(
             "--factors, --metric, --reference and the like are for runs of other programs, named by --runs or --wandb"
         )
-    return read(given.results_dir, given.study)
+    return read(options.results_dir, options.study)
 
 
 def folder_of(study: Study, results: Path, to: Path | None) -> Path:

@@ -22,14 +22,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Write a study's runs and curves; returns the exit code."""
     parser = Parser("ablate analyse export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
     arguments_.add_arguments(parser)
-    given = parser.parse_args(arguments_.as_options(sys.argv[1:] if arguments is None else arguments))
-    return conclude(parser.prog, given.json, lambda: _export(given))
+    options = parser.parse_args(arguments_.as_options(sys.argv[1:] if arguments is None else arguments))
+    return conclude(parser.prog, options.json, lambda: _export(options))
 
 
-def _export(given: argparse.Namespace) -> Outcome:
+def _export(options: argparse.Namespace) -> Outcome:
     installed("pyarrow", "curves.parquet", "export")
-    study = arguments_.study_of(given)
-    folder = arguments_.folder_of(study, given.results_dir, given.to)
+    study = arguments_.study_of(options)
+    folder = arguments_.folder_of(study, options.results_dir, options.to)
     folder.mkdir(parents=True, exist_ok=True)
     files = [write_csv(runs_csv(study), folder / "runs.csv")]
     echo(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")

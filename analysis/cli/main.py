@@ -35,19 +35,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     arguments_.add_arguments(parser)
-    given = parser.parse_args(arguments_.as_options(arguments))
-    return conclude(parser.prog, given.json, lambda: _analyse(given))
+    options = parser.parse_args(arguments_.as_options(arguments))
+    return conclude(parser.prog, options.json, lambda: _analyse(options))
 
 
-def _analyse(given: argparse.Namespace) -> Outcome:
-    study = arguments_.study_of(given)
-    folder = arguments_.folder_of(study, given.results_dir, given.to)
+def _analyse(options: argparse.Namespace) -> Outcome:
+    study = arguments_.study_of(options)
+    folder = arguments_.folder_of(study, options.results_dir, options.to)
     case = arguments_.case(study, folder)
     from ablate import evidence
     from analysis.writing import output  # slow to import, and not needed for error messages
 
     files, old = output.write(case, folder)
-    if not (given.study or study.manifest.source):
+    if not (options.study or study.manifest.source):
         echo(f"newest study: {study.manifest.study}")
     echo("\n".join(lines(case)))
     if old:

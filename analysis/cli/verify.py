@@ -31,16 +31,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
     arguments_.add_imported(parser)
     words = arguments_.as_options(sys.argv[1:] if arguments is None else arguments)
-    given = parser.parse_args(words, argparse.Namespace(study=None))
-    return conclude(parser.prog, given.json, lambda: _verify(given))
+    options = parser.parse_args(words, argparse.Namespace(study=None))
+    return conclude(parser.prog, options.json, lambda: _verify(options))
 
 
-def _verify(given: argparse.Namespace) -> Outcome:
-    stamp = stamp_in(given.file)
-    differences = changes(stamp, study_of(stamp, given))
+def _verify(options: argparse.Namespace) -> Outcome:
+    stamp = stamp_in(options.file)
+    differences = changes(stamp, study_of(stamp, options))
     for line in differences or [f"matches {stamp['study']}"]:
-        echo(f"{given.file}: {line}")
-    return Outcome(1 if differences else 0, {"file": given.file, "study": stamp["study"], "differences": differences})
+        echo(f"{options.file}: {line}")
+    return Outcome(1 if differences else 0, {"file": options.file, "study": stamp["study"], "differences": differences})
 
 
 def stamp_in(file: Path) -> Stamp:
@@ -54,22 +54,22 @@ def stamp_in(file: Path) -> Stamp:
     return {key: visible(text) for key, text in stamp.items()}
 
 
-def study_of(stamp: Stamp, given: argparse.Namespace) -> Study:
+def study_of(stamp: Stamp, options: argparse.Namespace) -> Study:
     """The figure's study as it is now: the imported runs that the command names, whatever the stamp says; else the
     results or the tables in whose folder the figure lies; else of --results-dir.  Raises `Refused`."""
-    if given.runs or given.wandb:
-        return arguments_.study_of(given)
+    if options.runs or options.wandb:
+        return arguments_.study_of(options)
     if stamp.get("source"):
         why = f"shows runs of other programs ({stamp['source']}); name them as for ablate analyse: --runs FILE …"
-        raise Refused(f"{given.file} {why}")
-    for folder in given.file.resolve().parents[:3]:  # FOLDER/effects.pdf, or RESULTS/figures/STUDY/effects.pdf
+        raise Refused(f"{options.file} {why}")
+    for folder in options.file.resolve().parents[:3]:  # FOLDER/effects.pdf, or RESULTS/figures/STUDY/effects.pdf
         if stamp["study"] in studies(folder):
             return sources.read(folder, stamp["study"])
         if holds_tables(folder):
             study = sources.read_saved(folder)
             if study.manifest.study == stamp["study"]:
                 return study
-    return sources.read(given.results_dir, stamp["study"])
+    return sources.read(options.results_dir, stamp["study"])
 
 
 def changes(stamp: Stamp, study: Study) -> list[str]:

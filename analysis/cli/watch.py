@@ -18,20 +18,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate watch", "A page in the browser that follows a study while it is trained.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name (default: the newest)")
     parser.add_argument("--port", metavar="N", type=int, default=PORT, help="of the page (default: %(default)s)")
-    given = parser.parse_args(arguments)
-    if given.json:
+    options = parser.parse_args(arguments)
+    if options.json:
         parser.error("--json is for what ends; leave it out, or write ablate status --json")
-    return conclude(parser.prog, False, lambda: _watch(given))
+    return conclude(parser.prog, False, lambda: _watch(options))
 
 
-def _watch(given: argparse.Namespace) -> Outcome:
-    study = find(given.results_dir, given.study)
+def _watch(options: argparse.Namespace) -> Outcome:
+    study = find(options.results_dir, options.study)
     from analysis.writing.live import Live, Server  # slow to import, and not needed for error messages
 
     try:
-        server = Server(Live(given.results_dir, study), given.port)
+        server = Server(Live(options.results_dir, study), options.port)
     except (OSError, OverflowError) as error:
-        raise Refused(f"--port {given.port} cannot be opened ({error}); write another") from None
+        raise Refused(f"--port {options.port} cannot be opened ({error}); write another") from None
     with server:
         echo(f"{study}: {server.address} (Ctrl-C ends)")
         server.serve_forever()

@@ -83,8 +83,8 @@ def read_folder(folder: Path, request: Request) -> Logged:
         if read is read_table_log and has_row_per_run(logs, request):
             return tables_of(folder, logs, notes)
         return runs_of(logs, notes)
-    known = ", ".join(pattern for patterns in READERS for pattern in patterns)
-    raise Refused(f"there are no logs, a file per run; known are {known} (as programs print them)")
+    names = ", ".join(pattern for patterns in READERS for pattern in patterns)
+    raise Refused(f"there are no logs, a file per run; known are {names} (as programs print them)")
 
 
 def read_logs(folder: Path, files: list[Path], read: Callable[[Path], Log]) -> dict[Path, Log]:

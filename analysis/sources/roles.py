@@ -86,8 +86,8 @@ def with_status(runs: pandas.DataFrame) -> pandas.DataFrame:
         ends = runs[name].astype(object).fillna("").astype(str).str.lower()
         unknown = ends[~ends.isin(STATUS_OF)]
         if len(unknown):
-            known = ", ".join(STATUSES)
-            raise Refused(f"{unknown.index[0]}: {name} is “{unknown.iloc[0][:20]}”, which is not one of {known}")
+            statuses = ", ".join(STATUSES)
+            raise Refused(f"{unknown.index[0]}: {name} is “{unknown.iloc[0][:20]}”, which is not one of {statuses}")
         return runs.drop(columns=name).assign(status=ends.map(STATUS_OF))
     return runs.assign(status="done")
 
@@ -174,8 +174,8 @@ def choose_seeds(
         why = f"{why}, or read it from the runs' names, which are {some(logged.names)}"
         raise request.refusal(why, names="{variant}-s{seed}")
     notes = note(runs.index[~is_seed], "without a seed left out")
-    others = [name for name in (*columns, column) if name not in ("", "seed")]
-    runs = runs.drop(columns=others)[is_seed].assign(seed=seeds[is_seed].astype("int64"))
+    sources = [name for name in (*columns, column) if name not in ("", "seed")]
+    runs = runs.drop(columns=sources)[is_seed].assign(seed=seeds[is_seed].astype("int64"))
     return runs, column, notes
 
 
@@ -257,9 +257,9 @@ def needed(runs: pandas.DataFrame, columns: list[str], step: str) -> list[str]:
             order[name] = (count(runs, [name, "seed"]) / values, -values)
     factors = [name for name in columns if name in order]
     for name in sorted(order, key=lambda name: order[name]):
-        others = [column for column in factors if column != name]
-        if [*others, *keys] and count(runs, [*others, *keys]) == count(runs, [*factors, *keys]):
-            factors = others
+        fewer = [column for column in factors if column != name]
+        if [*fewer, *keys] and count(runs, [*fewer, *keys]) == count(runs, [*factors, *keys]):
+            factors = fewer
     return factors
 
 
