@@ -154,10 +154,10 @@ def labels_of(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
             labels[name if name in names else f"claims.{name}"] = label
     renamed = replace(manifest, shown=shown_names(manifest, labels))
     groups = [[naming.named(renamed, name) for name in manifest.factors]]
-    groups.append([cell_label(renamed, cell) for cell in manifest.cells])
     groups.append([claim_label(renamed, name) for name in manifest.claims])
     for factor, levels in manifest.factors.items():
         groups.append([naming.named(renamed, level, factor) for level in levels])
+    groups.append([cell_label(renamed, cell) for cell in manifest.cells])
     for group in groups:
         for name in group:
             if labels and group.count(name) > 1:
