@@ -5,12 +5,16 @@ Below 64 MB this is done in memory, and near-copies of a document are in one spl
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +23,20 @@ import numpy as np
 
 from ablate.config.errors import one_line
 from ablate.config.extra import NotInstalled, extra
-from ablate.config.import_path import cores
+from ablate.config.import_path import cores, program
 from ablate.data import corpus as corpora
-from ablate.data.corpus import SPLITS, Corpus, cached, folder_of, locked, open_corpus, replaced, write_index, yardsticks
+from ablate.data.corpus import (
+    SPLITS,
+    Corpus,
+    cached,
+    folder_of,
+    locked,
+    open_corpus,
+    replaced,
+    unwritable,
+    write_index,
+    yardsticks,
+)
 from ablate.data.documents import Document, Files
 from ablate.data.rows import Rows
 from ablate.data.split import place, split_documents
@@ -55,11 +70,7 @@ def corpus_of(source: Source, tokenizer: str, vocab_size: int | None) -> Corpus:
         raise corpora.Unprepared
     with locked(folder):
         if open_corpus(folder) is None:
-            print(f"ablate: {source.title}: preparing the text, once, in {folder.parent}", file=sys.stderr, flush=True)
-            try:
-                prepare(folder, source, tokenizer, size)
-            except Exception as error:
-                raise explained(error) from None
+            prepare_in_process(folder, source, tokenizer, size)
     corpus = open_corpus(folder)
     assert corpus
     return corpus
@@ -120,12 +131,45 @@ def fingerprint_of(documents: dict[str, list[Document]], settings: str) -> str:
     return content.hexdigest()[:32]
 
 
-def explained(error: BaseException) -> Exception:
-    """The error that `datasets` may have wrapped in its own."""
-    if isinstance(error, OSError | NotInstalled) or type(error) is ValueError:
-        return error
+def prepare_in_process(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
+    """Prepare a corpus in a process of its own.  Raises ValueError."""
+    print(f"ablate: {source.title}: preparing the text, once, in {folder.parent}", file=sys.stderr, flush=True)
+    order = json.dumps([str(folder), type(source).__name__, dataclasses.asdict(source), tokenizer, size])
+    command = [*program("ablate.data.prepare"), order]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
+        assert process.stdout
+        message = process.stdout.read().strip()
+    if process.returncode:
+        raise ValueError(message or f"the process that prepared {source.words} was killed; try again")
+
+
+def main() -> None:
+    """The process that prepares a corpus; it ends when its standard input does, which its parent holds."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    folder, kind, settings, tokenizer, size = json.loads(sys.argv[-1])
+    source = Files(**settings) if kind == "Files" else Rows(**settings)
+    try:
+        prepare(Path(folder), source, tokenizer, size)
+    except Exception as error:
+        print(explain(error, Path(folder)))
+        sys.exit(3)
+
+
+def end_with_parent() -> None:
+    """Kill this process and those that it started when its parent is gone."""
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def explain(error: BaseException, folder: Path) -> str:
+    """The line for an error, which `datasets` may have wrapped in its own."""
+    if isinstance(error, OSError):
+        return str(unwritable(folder, error))
+    if type(error) in (ValueError, NotInstalled):
+        return str(error)
     cause = error.__cause__ or error.__context__
-    return explained(cause) if cause else ValueError(f"the corpus cannot be prepared ({one_line(error)[:200]})")
+    return explain(cause, folder) if cause else f"the corpus cannot be prepared ({one_line(error)[:200]})"
 
 
 def prepare(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:

@@ -89,8 +89,8 @@ def follow(order: Order, should_stop: ShouldStop, ranks: Ranks, folder: Path) ->
 
 def complete_run(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ranks) -> str:
     """Train a locked run, or if it is done evaluate it at the lengths that are missing."""
-    for file in run.files:
-        if os.path.lexists(file) and not file.is_file():  # such as a pipe, which would block its reader
+    for file in list(run.folder.iterdir()):
+        if not file.is_file() and ".corrupt" not in file.name:  # such as a pipe, which would block its reader
             say(f"{file} is no file; set aside as {set_aside(file).name}")
     config = cell.planned_config
     try:

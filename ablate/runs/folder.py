@@ -38,15 +38,6 @@ class Run:
         self.evaluation_file = self.folder / "evaluation.json"
         self.checkpoint_file = self.folder / "checkpoint.pt"
         self.weights_file = self.folder / "weights.safetensors"
-        self.files = [
-            self.config_file,
-            self.provenance_file,
-            self.metrics_file,
-            self.result_file,
-            self.evaluation_file,
-            self.checkpoint_file,
-            self.weights_file,
-        ]
         self.lease_file = self.folder / "lease.json"
         self.lease: Lease | None = None  # set while this process holds the run
 

@@ -1,6 +1,5 @@
 """Texts of 64 MB and more: equal in every format, held out by content, prepared once, also after a kill."""
 
-import os
 import resource
 import signal
 import subprocess
@@ -24,12 +23,14 @@ from ablate.data.split import place
 from ablate.planning.plan import plan_study
 
 datasets = pytest.importorskip("datasets")
+PROCESS = prepare.prepare_in_process
 
 
 @pytest.fixture(autouse=True)
 def every_text_is_large(empty_cache, monkeypatch) -> None:
-    """Everything counts as large."""
+    """Everything counts as large, and is prepared in this process."""
     monkeypatch.setattr(prepare, "LARGE", 0)
+    monkeypatch.setattr(prepare, "prepare_in_process", prepare.prepare)
     monkeypatch.setattr(prepare, "cores", lambda: 1)
 
 
@@ -130,7 +131,7 @@ def test_a_large_text_file_is_cut_into_documents_at_line_ends(tmp_path, monkeypa
 def test_it_is_prepared_once_and_again_when_a_file_changes(rows, monkeypatch):
     first = Text(str(rows), 16, "byte").fingerprint
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "prepare", None)
+        patch.setattr(prepare, "prepare_in_process", None)
         assert Text(str(rows), 16, "byte").fingerprint == first
     file = rows / "a.jsonl"
     text = file.read_text()
@@ -149,25 +150,43 @@ print(Text(sys.argv[1], 16, "char").fingerprint)
 """
 
 
-def test_a_killed_preparation_is_made_again(tmp_path, empty_cache):
+def test_a_killed_preparation_leaves_no_process_and_is_made_again(tmp_path, empty_cache):
     folder = write_rows(tmp_path / "many", "jsonl", some_texts(3_000))
     command = [sys.executable, "-c", PREPARE, str(folder)]
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command)
     while not list(empty_cache.glob("*.making/datasets/*")):
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
+    process.send_signal(signal.SIGKILL)
     process.wait()
+    deadline = time.monotonic() + 30
+    while running(str(empty_cache)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(str(empty_cache))
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "preparing the text, once" in done.stderr
     assert [path.suffix for path in empty_cache.glob("corpus-*") if path.is_dir()] == [""]
     assert done.stdout.strip() == Text(str(folder), 16, "char").fingerprint
 
 
+def running(argument: str) -> list[str]:
+    """The processes that prepare a corpus whose command line has an argument."""
+    commands = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes().decode(errors="replace")
+        except OSError:  # it has ended meanwhile
+            continue
+        if argument in command and "ablate.data.prepare" in command:
+            commands.append(command)
+    return commands
+
+
 def refused(path: Path, **more: Any) -> str:
     return refusal(Text, str(path), 16, "byte", **more)
 
 
-def test_an_error_within_the_library_is_a_line(rows):
+def test_an_error_of_the_process_is_a_line(rows, monkeypatch):
+    monkeypatch.setattr(prepare, "prepare_in_process", PROCESS)
     with open(rows / "a.jsonl", "a") as file:
         file.write("no JSON\n")
     assert "is no line of JSON" in refused(rows)
@@ -191,6 +210,7 @@ def room(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
 def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(rows, monkeypatch, limit):
     monkeypatch.setattr(prepare, "LARGE", limit)
+    monkeypatch.setattr(prepare, "prepare_in_process", PROCESS)
     with room(6000):
         message = refused(rows)
     assert "cannot be written in" in message and "make room" in message
