@@ -476,7 +476,7 @@ def test_what_was_sent_online_is_not_sent_again_and_what_was_kept_offline_is(mod
 def test_a_service_is_made_of_its_settings_and_nothing_else_is_one():
     service = make_tracker(WANDB | {"entity": "we"})
     assert isinstance(service, WandB) and (service.project, service.entity) == ("trial", "we")
-    with pytest.raises(ValueError, match=r"track\.project: .*write track\.project=a-b"):
+    with pytest.raises(ValueError, match=r"track\.project: .*without / "):
         make_tracker(WANDB | {"project": "a/b"})
     with pytest.raises(BadComponent, match="no tracking service: a class with log, finish and close"):
         make_tracker({"_target_": "ablate.execution.tracking.sender.describe"})
@@ -559,7 +559,6 @@ def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path, monkeypatch, ca
     (tmp_path / "my_tracking.py").write_text(written)
     paths = ended_study(tmp_path, track=[safe_load(yaml)])
     write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"test/loss@8": 2.5}})
-    assert "write 'user=[my_tracking]'" in synced(capfd, tmp_path, "user=my_tracking", code=2)[1]
     assert "add user=[my_package]" in synced(capfd, tmp_path)[1]
     for count in (4, 0):
         out, err = synced(capfd, tmp_path, "user=[my_tracking]")
