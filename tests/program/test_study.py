@@ -13,7 +13,6 @@ from ablate.config.errors import PlanError
 from ablate.planning.program import plan_program
 from ablate.runs.manifest import read_manifest
 
-Capture = pytest.CaptureFixture[str]
 SCORE = "import random, sys\nprint('score:', random.Random(' '.join(sys.argv[1:])).random())\n"  # all is noise
 FACTORS = ["bias=0,1", "lr=1,2,3"]
 STUDY = """\
@@ -50,14 +49,6 @@ def test_designs(words, levels, reference):
     cells = plan.manifest.cells
     assert ["".join(map(str, cell.levels.values())) for cell in cells] == levels
     assert ["".join(map(str, cell.levels.values())) for cell in cells if cell.reference] == [reference]
-
-
-def test_zipped_settings_change_together():
-    words = ["bias=0,1", "lr=1e-3,3e-3", "wd=0,0", "zip=[lr,wd]", "metric=val/loss", "seeds=1"]
-    plan = plan_program(f"{COMMAND} {{lr}} {{wd}}", words)
-    assert plan.manifest.factors == {"bias": ["0", "1"], "lr+wd": ["1e-3+0", "3e-3+0"]}
-    programs = [order.program for order in plan.orders()]
-    assert [program.words[-2:] for program in programs if program] == [["1e-3", "0"], ["3e-3", "0"]] * 2
 
 
 def test_seeds_auto_adds_seeds_until_all_is_decided(program):
