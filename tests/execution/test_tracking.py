@@ -478,7 +478,7 @@ def test_a_service_is_made_of_its_settings_and_nothing_else_is_one():
     assert isinstance(service, WandB) and (service.project, service.entity) == ("trial", "we")
     with pytest.raises(ValueError, match=r"track\.project: .*without / "):
         make_tracker(WANDB | {"project": "a/b"})
-    with pytest.raises(BadComponent, match="no tracking service: a class with log, finish and close"):
+    with pytest.raises(BadComponent, match="the methods that track needs"):
         make_tracker({"_target_": "ablate.execution.tracking.sender.describe"})
 
 
