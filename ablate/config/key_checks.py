@@ -17,6 +17,7 @@ from ablate.formatting import is_number
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | {BY_STEPS: ("train.steps",)}
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies
+SEED_RANGE = range(2**53 + 1)  # what floating-point numbers hold exactly
 SEEDS = f"must be a number of seeds from 1 to {MOST_SEEDS:,}, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 
@@ -38,7 +39,7 @@ def seeds_problem(seeds: Any, confirm: int | None) -> str | None:
         message = "auto and confirm do not go together: confirm alone says how many fresh seeds; write seeds=5, say"
         return message if confirm else None
     count = seeds
-    if isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds):
+    if isinstance(seeds, list) and all(type(seed) is int and seed in SEED_RANGE for seed in seeds):
         count = len(seeds)
         if len(set(seeds)) < count:
             return f"{seeds} has a seed twice; write each once"

@@ -138,16 +138,12 @@ def settings_of(content: Mapping[Any, Any], file: str, groups: Groups, problems:
 
 def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, list[Any]]:
     """The levels of each factor as claims name them; those of groups without the settings of other components."""
-    factors = content.get("factors", {})
     levels: dict[str, list[Any]] = {}
-    for written in factors if isinstance(factors, dict) else ():
-        setting = settings.get(str(written).removeprefix("+"))
-        if setting is None:
-            continue
-        if isinstance(setting.value, Choice):
-            levels[setting.key] = [choice.text for choice in with_level_names(setting.values)]
-        else:
-            levels[setting.key] = [level(value) for value in setting.values]
+    for key, setting in settings.items():
+        if setting.swept and isinstance(setting.value, Choice):
+            levels[key] = [choice.text for choice in with_level_names(setting.values)]
+        elif setting.swept:
+            levels[key] = [level(value) for value in setting.values]
     count = content.get("ladder", Config.ladder)
     if content.get("design") == "ladder" and type(count) is int:
         levels[RUNG] = levels_of_rungs(min(count, MOST_RUNGS))

@@ -102,10 +102,8 @@ def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
     """The outcome that `act` returns, or that of the error it raises, which is printed on standard error."""
     try:
         return act()
-    except PlanError as error:
-        return refused(prog, [str(problem) for problem in error.problems])
-    except (Refused, Corrupt, NotInstalled) as error:
-        return refused(prog, [str(error)])
+    except (PlanError, Refused, Corrupt, NotInstalled) as error:
+        return refused(prog, str(error).split("\n"))
     except KeyboardInterrupt:
         return Outcome(130)
     except BrokenPipeError:  # for example `| head`
