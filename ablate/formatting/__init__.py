@@ -182,7 +182,7 @@ def direction(row: Any) -> str:
     if row.kind == "interaction":
         return f"{way} together than the two alone predict"
     if row.kind == "trend":
-        return f"{way} {metric} {levels_of(row)[-1]}"
+        return f"{way} {metric} {split(str(row.level), ', ')[-1]}"
     return f"{way} {metric}"
 
 
@@ -203,12 +203,6 @@ def split(text: str, separator: str) -> list[str]:
         parts.append(text[start : cut.start()])
         start = cut.end()
     return [*parts, text[start:]]
-
-
-def levels_of(row: Any, column: str = "level") -> list[str]:
-    """The level, or the `reference`, of each factor of a row of effects."""
-    text = str(getattr(row, column))
-    return split(text, ", ") if " x " in row.factor else [text]
 
 
 def over(row: Any) -> str:
@@ -243,11 +237,6 @@ def ranks(row: Any) -> str:
     """The number of seeds with the level lower or higher than the reference: "lower 0, higher 2, tied 1"."""
     text = f"lower {row.lower}, higher {row.higher}"
     return f"{text}, tied {row.tied}" if row.tied else text
-
-
-def rough(share: float) -> str:
-    """A positive fraction in whole per cent: 51 %, under 1 %."""
-    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
 def counted(n: int, noun: str) -> str:
