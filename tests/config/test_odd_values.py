@@ -1,23 +1,19 @@
 """Whatever somebody types at a key: exit code 2 and one line per mistake, or it counts; never a traceback or a hang."""
 
-import functools
 from pathlib import Path
 
 import pytest
 
 from ablate.cli.main import command
 from ablate.config.groups import comment_words, groups
-from ablate.data import language
 
 HUGE = "734543839430499934233706"
-DOCUMENTS = functools.cache(language.standard_library)  # of the task of all of them
 
 
 @pytest.fixture
 def typed(tmp_path, monkeypatch, capsys):
     """Carries out a command line in this process, as a dry run; its exit code and what it wrote to stderr."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(language, "standard_library", DOCUMENTS)
 
     def act(*words):
         dry_run = [] if "--cfg" in words else ["dry_run=true"]
