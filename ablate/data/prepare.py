@@ -106,17 +106,40 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
     if tokenizer == "bpe":
         # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
         fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
+    names = {split: [document.name for document in documents[split]] for split in SPLITS}
+    note = GIVEN if len(source.splits) > 1 else ""
+    return new_corpus(fingerprint, tokenizer, state, tokens, names, ends, sizes, note)
+
+
+def new_corpus(
+    fingerprint: str,
+    tokenizer: str,
+    state: str,
+    tokens: dict[str, Any],
+    names: dict[str, list[str]],
+    ends: dict[str, np.ndarray],
+    sizes: dict[str, int],
+    note: str,
+) -> Corpus:
+    """The corpus of these tokens, with what follows from them; `sizes` are the bytes of each split's text."""
+    vocab = codec(tokenizer, state).vocab
+    notes = [note] if note else []
+    bytes_per_token = {split: sizes[split] / max(1, len(tokens[split])) for split in SPLITS}
+    if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
+        bytes_per_token = {}
+        share = (tokens["test"][:HELD_OUT] == 0).mean()
+        notes.append(f"{100 * share:.2g} % of test words are not among the {vocab:,} of the vocabulary: they are <unk>")
     return Corpus(
         fingerprint=fingerprint,
-        vocab=encoder.vocab,
+        vocab=vocab,
         tokens=tokens,
-        names={split: [document.name for document in documents[split]] for split in SPLITS},
+        names=names,
         ends=ends,
-        yardsticks=yardsticks(tokens["train"], tokens["test"], encoder.vocab),
-        bytes_per_token={split: sizes[split] / max(1, len(tokens[split])) for split in SPLITS},
+        yardsticks=yardsticks(tokens["train"], tokens["test"], vocab),
+        bytes_per_token=bytes_per_token,
         tokenizer=tokenizer,
         state=state,
-        notes=[GIVEN] if len(source.splits) > 1 else [],
+        notes=notes,
     )
 
 
@@ -255,16 +278,7 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) 
             raise ValueError(f"the text has too few documents: none for {split}; cut them into more")
     tokens = {split: np.memmap(files[split], encoder.dtype, "r") for split in SPLITS}
     digests = [file_digest(files[split]) for split in SPLITS]
-    corpus = Corpus(
-        fingerprint=digest(json.dumps([LARGE_FORMAT, encoder.vocab, encoder.dtype.name, digests]).encode())[:32],
-        vocab=encoder.vocab,
-        tokens=tokens,
-        names=names,
-        ends={split: np.cumsum(lengths[split]) for split in SPLITS},
-        yardsticks=yardsticks(tokens["train"], tokens["test"], encoder.vocab),
-        bytes_per_token={split: sizes[split] / len(tokens[split]) for split in SPLITS},
-        tokenizer=tokenizer,
-        state=state,
-        notes=[note],
-    )
-    write_index(work, corpus)
+    ends = {split: np.cumsum(lengths[split]) for split in SPLITS}
+    content = json.dumps([LARGE_FORMAT, encoder.vocab, encoder.dtype.name, digests])
+    fingerprint = digest(content.encode())[:32]
+    write_index(work, new_corpus(fingerprint, tokenizer, state, tokens, names, ends, sizes, note))

@@ -1,9 +1,10 @@
-"""Tokenisation: bytes, characters, byte-level byte-pair encoding, or a tokenizer made elsewhere."""
+"""Tokenisation: bytes, characters, byte-level byte-pair encoding, words, or a tokenizer made elsewhere."""
 
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from ablate.config.ranges import at_least
 from ablate.formatting import instead, listed
 
 SEPARATOR = "\0"  # ends each document if there are several
-SIZE = 1024  # ids of bpe unless data.vocab_size says otherwise
-LEAST = 257  # the bytes and the end of a text
-LEARNED = ("byte", "char", "bpe")
+SIZES = {"bpe": 1024, "word": 8192}  # default vocabulary sizes
+LEAST = {"bpe": 257, "word": 3}  # the bytes and the end of a text; <unk>, the end of a text and a word
+LEARNED = ("byte", "char", *SIZES)
 PUBLISHED = ("gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base")  # of tiktoken
 ENDS = (SEPARATOR, "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # of a document
+WORD = re.compile(r"\w+|\n|[^\w\s]")
 CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
 
 
@@ -28,10 +30,11 @@ def check_size(tokenizer: str, vocab_size: int | None) -> int | None:
     if tokenizer not in (*LEARNED, *PUBLISHED) and not tokenizer.endswith(".json"):
         hint = instead(tokenizer, [*LEARNED, *PUBLISHED])
         raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; {hint} (or name a tokenizer.json)")
-    if tokenizer == "bpe":
-        return SIZE if vocab_size is None else at_least("data.vocab_size", vocab_size, LEAST)
+    if tokenizer in SIZES:
+        return SIZES[tokenizer] if vocab_size is None else at_least("data.vocab_size", vocab_size, LEAST[tokenizer])
     if vocab_size is not None:
-        raise ValueError(f"data.vocab_size={vocab_size} is for data.tokenizer=bpe, not {tokenizer}; leave it null")
+        where = f"is for data.tokenizer=bpe or word, not {tokenizer}"
+        raise ValueError(f"data.vocab_size={vocab_size} {where}; leave it null")
     return None
 
 
@@ -47,11 +50,16 @@ def units(name: str, text: bytes, tokenizer: str, end: str = "") -> Any:
 
 
 def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: Iterable[str] = ()) -> str:
-    """What a tokenizer is besides its name: the alphabet of all texts, a tokenizer trained on the train split as JSON,
-    the content of a tokenizer.json."""
+    """What a tokenizer is besides its name: the alphabet of all texts, the words of the train split by id as JSON, a
+    tokenizer trained on the train split as JSON, the content of a tokenizer.json."""
     if tokenizer == "char":
         alphabets = [np.unique(code_points(text)) for text in itertools.chain(train, others)]
         return "".join(map(chr, np.unique(np.concatenate(alphabets)).tolist()))
+    if tokenizer == "word":
+        counts = Counter(word for text in train for word in words_of(text))
+        del counts[SEPARATOR]
+        by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
+        return json.dumps(["<unk>", SEPARATOR, *by_frequency][:vocab_size])
     if tokenizer == "bpe":
         assert vocab_size
         library = train_bpe(train, vocab_size)
@@ -87,6 +95,20 @@ class Characters:
         return np.searchsorted(self.points, code_points(text)).astype(np.uint32)
 
 
+class Words:
+    """Words by their places in a vocabulary; the others are 0, <unk>."""
+
+    dtype = np.dtype(np.uint32)
+
+    def __init__(self, words: list[str]):
+        self.ids = {word: i for i, word in enumerate(words)}
+        self.vocab = len(words)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (N,) of a text."""
+        return np.fromiter((self.ids.get(word, 0) for word in words_of(text)), np.uint32)
+
+
 class Subwords:
     """A tokenizer of a library, given `CHUNK` characters at a time; the id `end` stands for `SEPARATOR`."""
 
@@ -106,12 +128,14 @@ class Subwords:
         return np.concatenate(ids)
 
 
-def codec(tokenizer: str, state: str) -> Bytes | Characters | Subwords:
+def codec(tokenizer: str, state: str) -> Bytes | Characters | Words | Subwords:
     """A tokenizer from its name and what it learned.  Raises ValueError if its library or its file is missing."""
     if tokenizer == "byte":
         return Bytes()
     if tokenizer == "char":
         return Characters(state)
+    if tokenizer == "word":
+        return Words(json.loads(state))
     if tokenizer in PUBLISHED:
         encoding = published(tokenizer)
         return Subwords(encoding.n_vocab, encoding.encode_ordinary, encoding.eot_token)
@@ -126,6 +150,12 @@ def codec(tokenizer: str, state: str) -> Bytes | Characters | Subwords:
         return list(library.encode(text, add_special_tokens=False).ids)
 
     return Subwords(max(library.get_vocab().values()) + 1, ids_of, ends[0])
+
+
+def words_of(text: str) -> Iterator[str]:
+    """The words of a text: runs of letters, digits and underscores; other characters except spaces are single words.
+    Case matters.  Line ends are words; spaces and tabs are not, so that decoding cannot restore them."""
+    return (match.group() for match in WORD.finditer(text))
 
 
 def code_points(text: str) -> np.ndarray:

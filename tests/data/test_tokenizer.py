@@ -1,5 +1,6 @@
 """Tokenizers: learned from the train split alone, back to the text, the same everywhere; those made elsewhere."""
 
+import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd):
     assert max(map(len, chunks(text, 10))) < 200
 
 
-SIZES = [("bpe", 256, "must be ≥ 257"), ("byte", 500, "=500 is for data.tokenizer=bpe, not byte")]
+SIZES = [("bpe", 256, "must be ≥ 257"), ("byte", 500, "=500 is for data.tokenizer=bpe or word, not byte")]
 
 
 @pytest.mark.parametrize(("tokenizer", "size", "words"), SIZES)
@@ -153,3 +154,12 @@ def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(monkeypatch):
     monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", unreachable)
     with pytest.raises(ValueError, match=r"cannot be downloaded \(ConnectionError: no route\).*TIKTOKEN_CACHE_DIR"):
         module.published("p50k_base")
+
+
+def test_words_have_ids_by_their_frequency_and_the_others_are_unknown(tmp_path):
+    state = module.learn("word", 6, ["b a_1 b don't\0", "b a_1 ' ?\0"])
+    assert json.loads(state) == ["<unk>", "\0", "b", "'", "a_1", "?"]  # ties go by letters
+    assert module.codec("word", state).encode("b  \tB ? <unk>\0").tolist() == [2, 0, 5, 0, 0, 0, 1]
+    task = Text(str(write_rows(tmp_path / "rows", "jsonl", some_texts())), 16, "word", 9)
+    assert task.vocab == 9 and task.bytes_per_token == {}
+    assert "not among the 9 of the vocabulary: they are <unk>" in task.notes[0]

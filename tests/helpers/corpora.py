@@ -96,6 +96,9 @@ def decoded(corpus: Corpus, ids: Iterable[int]) -> str:
             return bytes(found).decode(errors="replace")
         case "char":
             return "".join(corpus.state[i] for i in found)
+        case "word":
+            words = json.loads(corpus.state)
+            return " ".join(words[i] for i in found)
         case "token":
             return " ".join(map(str, found))
         case name if name in PUBLISHED:
