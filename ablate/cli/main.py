@@ -24,7 +24,7 @@ from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.config.unknown_keys import instead_of_word
 from ablate.execution.signals import handling_signals, ignore_signals
 from ablate.formatting import instead
-from ablate.formatting.streams import echo, exit_with, say
+from ablate.formatting.streams import echo, exit_with
 
 COMMANDS = {
     "analyse": "analysis.cli.main",
@@ -108,15 +108,11 @@ def study(options: Namespace, unknown: list[str]) -> Outcome:
     folder = options.config_dir[0] if options.config_dir else None
     if options.cfg:
         return show_configuration(options.words, folder, options.cfg)
-    try:
-        with showing_progress():
-            plan = api.plan(options.words, folder)
-            from ablate.cli.sweep import dry_run, expected_cost, sweep  # loads pandas
+    with showing_progress():
+        plan = api.plan(options.words, folder)
+        from ablate.cli.sweep import dry_run, expected_cost, sweep  # loads pandas
 
-            time = expected_cost(plan) if plan.dry_run else ""
-    except KeyboardInterrupt:
-        say("stopped while planning: nothing was trained")
-        return Outcome(130)
+        time = expected_cost(plan) if plan.dry_run else ""
     return dry_run(plan, time) if plan.dry_run else sweep(plan)
 
 

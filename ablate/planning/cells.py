@@ -94,11 +94,9 @@ def from_cache(depends: list[Any]) -> Inspection | None:
         return None
 
 
-def planned_cells(
-    settings: Config, drafts: list[Draft], factors: dict[str, list[Level]], reference: Levels, until: int = MATCH
-) -> Cells:
+def planned_cells(settings: Config, drafts: list[Draft], factors: dict[str, list[Level]], reference: Levels) -> Cells:
     """The cells of these drafts, with the study's own `settings`; not tried out again.  Raises PlanError."""
-    inspection = inspect_cells(drafts, settings, until)
+    inspection = inspect_cells(drafts, settings, MATCH)
     if inspection.problems:
         raise PlanError(inspection.problems)
     return Cells(factors, reference, drafts, inspection.rows, inspection.tasks, notes=inspection.notes)
