@@ -23,7 +23,7 @@ ABLATE = {
     "program": "formatting config runs",
     "model": "config",
     "data": "formatting config runs",
-    "training": "formatting config runs model data",
+    "training": "config runs model data",
     "evidence": "formatting config runs",
     "execution": "formatting config runs program model data training",
     "planning": "formatting config runs program model data training evidence execution",

@@ -84,11 +84,12 @@ class Validator:
         """`check` of a cell with user code, which is imported anew, so that what the cell imports can be recorded in
         its key."""
         parts = foreign_parts(config)
-        child.begin(parts or ", ".join(config.user))
+        cause = parts or ", ".join(config.user)
+        child.begin(cause)
         self.tasks = {key: task for key, task in self.tasks.items() if within(type(task).__module__, BUILT_IN)}
         try:
             problems, cell = self.check(config)
-            changes = child.changed_settings(parts)
+            changes = child.changed_settings(cause)
             if changes:
                 return [Problem("user", change) for change in changes], None
             if cell and is_foreign(numbers(cell.config)):  # else a tracking service alone is foreign
