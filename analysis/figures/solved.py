@@ -10,8 +10,6 @@ from analysis.case import Case
 from analysis.figures import captions
 from analysis.figures.kind import Kind, Page
 
-SOLVED_AT = 0.99  # threshold if the task has no `solved_at`; the metric's best is 1
-
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per ended run of a task that can be solved: the step (x) of the first evaluation on the validation split at
@@ -23,10 +21,9 @@ def table(case: Case) -> pandas.DataFrame | None:
         task = study.manifest.tasks[cell.task]
         curve = study.curves[study.curves["cell"] == cell.id]
         metric = metrics[cell.id]
-        if not {"step", metric} <= {*curve} or not evidence.is_share(task, metric) or curve[metric].max() > 1:
-            continue  # in per cent, nothing says when a task is solved
-        threshold = SOLVED_AT if task.solved_at is None else float(task.solved_at)
-        first_steps = curve[curve[metric] >= threshold].groupby("seed")["step"].min()
+        if task.solved_at is None or not evidence.is_share(task, metric) or not {"step", metric} <= {*curve}:
+            continue
+        first_steps = curve[curve[metric] >= task.solved_at].groupby("seed")["step"].min()
         runs = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
         steps = runs["seed"].map(first_steps).fillna(math.inf)
         tables.append(runs[["cell", "seed"]].assign(x=steps, end=curve["step"].max()))

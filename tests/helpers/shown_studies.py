@@ -152,12 +152,11 @@ def diagnosed(folder: Path, name: str) -> None:
         edit_log(folder, run.path, diagnose)
 
 
-def solved(folder: Path) -> str:
+def solved(folder: Path, solved_at: float | None = None) -> str:
     factors = {"position": ["rope", "alibi", "nope"]}
     batches = {"rope": "b0", "alibi": "b0", "nope": "b1"}
-    name = fabricate(
-        folder, factors, range(6), solving, batches=lambda v: batches[v["position"]], tasks={"f0": ACCURACY}
-    )
+    tasks = {"f0": ACCURACY | {"solved_at": solved_at}}
+    name = fabricate(folder, factors, range(6), solving, batches=lambda v: batches[v["position"]], tasks=tasks)
     for run in read_manifest(folder, name).runs:
         step_solved = 200 + 40 * run.seed
         if "-rope-" not in run.path:
