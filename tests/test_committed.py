@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+import scipy.stats  # noqa: F401 (while it is imported it looks into sys.modules["torch"])
 from conftest import ROOT
 from gallery import write
 from gallery.studies import FIGURES, RESULTS, Trained, study_files, trained_in

@@ -285,7 +285,9 @@ def claims_table(case: Case) -> Table:
             says += f" ({metric})"
         in_paper = {"claim": texts["claim"], "says": says, "verdict": marked(row, row.verdict)}
         paper.append(texts | in_paper)
-    columns = ["claim", "says", "difference [95 %]", "seeds", "p (Holm)", "verdict"]
+    columns = ["claim", "says", "difference [95 %]", "p (Holm)", "verdict"]
+    if case.claims["n"].nunique() > 1:
+        columns.insert(3, "seeds")
     notes = [
         "Holm's step-down decides registered claims; their intervals are simultaneous, so that one may hold zero, or "
         "leave the margin, where the claim is decided. Registered: written before any seed had results on both sides."
@@ -293,9 +295,9 @@ def claims_table(case: Case) -> Table:
     notes += filter(None, [edited_and_withdrawn(manifest), families(case)])
     main = ["claim", "difference [95 %]", "p (Holm)", "verdict", "written"]
     where = "" if len({*metrics}) == 1 else " where no other quantity is named"
-    caption = [f"Differences are in {usual}{where}.", *notes, *caption_cautions(case.study)]
+    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes, *caption_cautions(case.study)]
     notes += cautions(case.study)
-    return Table("claims", "Claims", frame(rows), notes, main, frame(paper).filter(columns), caption)
+    return Table("claims", "Claims", frame(rows), notes, main, frame(paper).filter(columns), [*filter(None, caption)])
 
 
 def claim_metric(manifest: Manifest, row: Any) -> str:

@@ -65,7 +65,7 @@ def test_a_paper_reads_what_each_claim_says_and_how_it_is_judged(tmp_path):
     assert paper.at["Gates help", "verdict"] == "supported †"
     caption = latex.paper_table(table)
     for sentence in (
-        "Differences are in test loss (nats per byte) where no other quantity is named.",
+        "Differences are in test loss (nats per byte) where no other quantity is named. n = 6 seeds.",
         "Of the registered claims, 1 was withdrawn after results could be seen, 1 was edited after results and "
         "1 was withdrawn before any result; p is corrected",
         "† Unadjusted: intervals do not allow for",
