@@ -53,7 +53,6 @@ class MaskedText(LanguageModelling):
         self.bytes_per_token = {}  # masked tokens do not encode the text: no bits per byte
         content = f"mlm {self.fingerprint} {mask_rate} {MASKED} {RANDOM}"
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
-        self.yardsticks = {name: value for name, value in self.yardsticks.items() if name != "bigram"}  # sees one side
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """Windows as for language modelling, with masked places drawn from (seed, step)."""
