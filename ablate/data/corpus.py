@@ -21,7 +21,7 @@ BLOCK = 1_000_000  # tokens that are counted in one go
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 SCORED = 10_000_000  # test tokens that they are computed on
 CHECKED = 64 << 20  # bytes; of larger files only the size is compared
-LAYOUT = 6  # raise it when the files of the cache change
+LAYOUT = 7  # raise it when the files of the cache change
 DAMAGED = (Corrupt, OSError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
 
 
@@ -230,14 +230,34 @@ def write_index(work: Path, corpus: Corpus) -> None:
 
 
 def yardsticks(train: Any, test: Any, vocab: int) -> dict[str, float]:
-    """Cross-entropy on test tokens, in nats per token, of uniform and unigram models of the train split.  Counts start
-    at 1."""
+    """Cross-entropy on test tokens, in nats per token, of uniform, unigram and bigram models of the train split.
+    Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1)."""
     length = min(len(train), COUNTED)
     test = test[:SCORED]
-    if not length or not len(test):
+    if length < 2 or len(test) < 2:
         return {}
-    counts = np.ones(vocab)
-    for start in range(0, length, BLOCK):
-        counts += np.bincount(train[start : min(start + BLOCK, length)], minlength=vocab)
+    test_pairs, test_counts = np.unique(pairs_of(test, vocab), return_counts=True)
+    followed = np.zeros(vocab, np.int64)  # how often each id has a next one
+    pair_counts = np.zeros(len(test_pairs), np.int64)
+    for start in range(0, length - 1, BLOCK):
+        block = train[start : min(start + BLOCK + 1, length)]
+        followed += np.bincount(block[:-1], minlength=vocab)
+        pairs = pairs_of(block, vocab)
+        places = np.minimum(np.searchsorted(test_pairs, pairs), len(test_pairs) - 1)
+        pair_counts += np.bincount(places[test_pairs[places] == pairs], minlength=len(test_pairs))
+    counts = followed + 1.0
+    counts[train[length - 1 : length]] += 1
     unigram = counts / counts.sum()
-    return {"uniform": float(np.log(vocab)), "unigram": float(-np.log(unigram[test]).mean())}
+    first = test_pairs // vocab
+    second = test_pairs % vocab
+    bigram = (pair_counts + unigram[second]) / (followed[first] + 1)
+    return {
+        "uniform": float(np.log(vocab)),
+        "unigram": float(-np.log(unigram[test]).mean()),
+        "bigram": float(-(np.log(bigram) * test_counts).sum() / test_counts.sum()),
+    }
+
+
+def pairs_of(tokens: np.ndarray, vocab: int) -> np.ndarray:
+    """A number for each pair of neighbouring tokens."""
+    return tokens[:-1].astype(np.int64) * vocab + tokens[1:]

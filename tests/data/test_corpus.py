@@ -134,8 +134,10 @@ def test_yardsticks_by_brute_force(block, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", block)
     train = np.array([0, 1, 1, 2] * 75, np.uint8)
     test = np.array([0, 1, 6], np.uint8)
-    probabilities = np.array([75 + 1, 150 + 1, 0 + 1]) / (300 + 7)
-    expected = {"uniform": math.log(7), "unigram": -np.log(probabilities).mean()}
+    unigram = np.array([75 + 1, 150 + 1, 0 + 1]) / (300 + 7)  # of the ids 0, 1 and 6
+    bigrams = np.array([(75 + unigram[1]) / (75 + 1), (0 + unigram[2]) / (150 + 1)])  # of 0, 1 and of 1, 6
+    losses = {"unigram": -np.log(unigram).mean(), "bigram": -np.log(bigrams).mean()}
+    expected = {"uniform": math.log(7), **losses}
     assert yardsticks(train, test, 7) == pytest.approx(expected)
 
 
