@@ -103,7 +103,8 @@ def factors_text(manifest: Manifest) -> str:
 
 def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     """Show what goes with these studies, and remove it if `sure`: runs first, the studies last, so that the same call
-    continues after an interruption.  Raises Refused."""
+    continues after an interruption.  While other runs are in use or another study is unreadable, runs are spared: they
+    become orphans, which `ablate clean` removes later.  Raises Refused."""
     manifests = {name: manifest for name in studies(results) if (manifest := readable(results, name))}
     for name in names:
         if choose_study(results, name) not in manifests:

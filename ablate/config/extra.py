@@ -60,10 +60,10 @@ def wandb_credentials() -> bool:
 
 
 def wandb_mode() -> str:
-    """`online`, `offline` or `disabled`: as WANDB_MODE says, otherwise depending on whether there are credentials."""
-    requested = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
+    """`online`, `offline` or `disabled`: as WANDB_MODE says, otherwise online if there are credentials."""
+    requested = os.environ.get("WANDB_MODE")
     if requested:
-        return requested
+        return WANDB_MODES.get(requested, "offline")  # a misspelt mode is no permission to upload
     return "online" if wandb_credentials() else "offline"
 
 

@@ -211,7 +211,7 @@ def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) 
 
 
 def shared_draws(shapes: Shapes, other: Shapes) -> float:
-    """Share of a model's initial values that another model shares at equal seed."""
+    """Of the random draws of a model's parameters, the fraction that `other` has too at equal seed."""
     drawn = 0
     shared = 0
     for name, (role, shape) in shapes.items():

@@ -19,8 +19,8 @@ ENOUGH = 1024  # rows of a product; more do not change its rate
 
 
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
-    """The study with `train.matmul` and `train.compile` decided where they are `auto`: by its manifest, else for this
-    machine.  Raises PlanError."""
+    """The study with `train.matmul=onednn` and `train.compile=true` where they are `auto` and pay: as its earlier runs
+    have them, else as this machine should.  What stays `auto` becomes the default later.  Raises PlanError."""
     trains = [draft.config.train for draft in study.cells.drafts]
     if all(train.matmul != "auto" and train.compile != "auto" for train in trains):
         return study
@@ -40,7 +40,7 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
         return study
     cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
     what = " and ".join(sorted(decided))
-    note = f"{what}, which is faster here; train.compile=false train.matmul=torch: neither"
+    note = f"{what}, which should be faster; train.compile=false train.matmul=torch: neither"
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
 
 

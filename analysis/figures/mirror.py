@@ -63,12 +63,12 @@ def is_loss(metric: str) -> bool:
     return any(word in metric.lower() for word in LOSSES)
 
 
-def cells_with(manifest: Manifest, levels: Mapping[str, Any]) -> list[str]:
-    """The ids of the cells with these levels of factors, or of keys that the command line has fixed."""
+def cells_with(manifest: Manifest, wanted: Mapping[str, Any]) -> list[str]:
+    """The ids of the cells with these levels of factors, or values of keys in their configurations."""
     ids = []
     for cell in manifest.cells:
         settings = flat(cell.planned_config.as_json()) | cell.levels
-        if all(name in settings and settings[name] == level for name, level in levels.items()):
+        if all(name in settings and settings[name] == level for name, level in wanted.items()):
             ids.append(cell.id)
     return ids
 

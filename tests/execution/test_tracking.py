@@ -390,9 +390,9 @@ def test_the_mode_is_decided_without_wandb(tmp_path, monkeypatch):
         assert wandb_mode() == mode
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     assert wandb_mode() == "online"
-    for mode in ("offline", "disabled", "online"):
+    for mode, expected in (("offline", "offline"), ("disabled", "disabled"), ("online", "online"), ("of", "offline")):
         monkeypatch.setenv("WANDB_MODE", mode)
-        assert wandb_mode() == mode
+        assert wandb_mode() == expected
 
 
 def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path, capfd):
