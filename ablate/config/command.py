@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -17,7 +18,7 @@ from ablate.config.groups import COMMENTS, CONF, EXPERIMENTS, Groups, comments, 
 from ablate.config.groups import groups as built_in_groups
 from ablate.config.study_file import RUNNING, SAME_STUDY, StudyFile, is_one_of, quoted, read_study_file
 from ablate.config.words import Setting, key_of, read_words
-from ablate.formatting import instead, nearest
+from ablate.formatting import instead
 
 Settings = dict[str, Setting]
 
@@ -153,9 +154,9 @@ def variant_problems(file: Path) -> Iterator[Problem]:
         yield Problem("", str(error))
         return
     for word, _ in comments(file):
-        meant = nearest(word, COMMENTS)
+        meant = difflib.get_close_matches(word, COMMENTS, 1, 0.7)  # other words may begin a comment, too
         if meant and word not in COMMENTS:
-            yield Problem(str(file), f"has a comment # {word}:, which is not read; did you mean # {meant}:?")
+            yield Problem(str(file), f"has a comment # {word}:, which is not read; did you mean # {meant[0]}:?")
     call = calls(content)
     if call:
         yield Problem(str(file), f"{call!r} calls a resolver; write the value")

@@ -35,6 +35,7 @@ from ablate.program.words import Request, read_request
 from ablate.runs.naming import measured_as
 from ablate.runs.records import Cell, TaskFacts, Way
 
+VARIABLE = re.compile(r"\$\w+")  # of a shell
 LONGEST = 60  # characters of a folder's name
 TASK = "program"  # the name of a program's task in its manifest
 OUT_UNUSED = "if runs write files, pass {out}, a folder of each run's own"
@@ -87,10 +88,19 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
 
 
 def notes_on(request: Request, results: Path) -> list[str]:
-    """That runs may write into one folder, and what revisions lack."""
+    """What may make runs of a command affect each other, and what its revisions lack."""
     notes = []
     if "out" not in request.fields and not request.revisions:  # each of which has a tree
         notes.append(OUT_UNUSED)
+    variable = VARIABLE.search(request.command)
+    if variable and not request.template.in_shell:
+        notes.append(f"{variable[0]} is passed as it stands, since no shell reads the command; shell=true has one")
+    values = [value for of_setting in request.settings.values() for value in of_setting]
+    device = re.search(r"\bcuda:[1-9]\d*", " ".join([*request.template.words, *values]))
+    if device:
+        notes.append(f"{device[0]}: where there are several GPUs each run is given one, which it sees as cuda:0")
+    if "budget" in request.options and int(request.options.get("parallel", "1")) > 1:
+        notes.append("runs at a time share this machine, so that each reaches fewer steps in its time")
     if request.revisions:
         notes += revision_notes(request, results)
     return notes

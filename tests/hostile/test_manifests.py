@@ -45,7 +45,7 @@ def break_manifest(results: Path, mistake: str) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_what_cannot_be_a_manifest_is_refused_in_one_line(mistake, results):
     break_manifest(results, mistake)
-    with pytest.raises(Corrupt, match=r"^.*manifest\.json (has|names)[^\n]*$"):
+    with pytest.raises(Corrupt, match=r"^.*manifest\.json (has|names|cannot be read)[^\n]*$"):
         read_manifest(results, STUDY)
 
 

@@ -85,7 +85,7 @@ def test_two_optimisers_for_two_groups_of_parameters(own, tmp_path):
         ({"_target_": "torch.optim.Rprop", "weight_decay": 0.1}, r"optim\.weight_decay: Rprop has none; write 0"),
         ({"momentun": 0.9}, r"optim\.momentun: SGD has no such argument"),
         ({"momentum": -1.0}, r"SGD cannot take a training step here \(Invalid momentum value"),
-        ({"_target_": "torch.optim.lr_scheduler.StepLR"}, r"is no Optimizer"),
+        ({"_target_": "torch.optim.lr_scheduler.StepLR"}, r"has not the base class"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_line(changed, message, own):
