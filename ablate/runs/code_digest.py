@@ -31,10 +31,10 @@ SOURCES = {path.relative_to(PACKAGE.parent).as_posix(): path.read_bytes() for pa
 
 @dataclasses.dataclass(frozen=True)
 class Definition:
-    """A digest of a definition's own source, and the identifier and qualified name of each definition it refers to."""
+    """A digest of a definition's own source and of the names in it, and the qualified names that it refers to."""
 
     digest: str
-    references: list[tuple[str, str]]
+    references: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,51 +48,45 @@ class Code:
 class Module:
     """The definitions and imports of one source file."""
 
-    def __init__(self, name: str, source: bytes, is_package: bool):
+    def __init__(self, source: bytes):
         self.definitions: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, list[str]] = {}  # the qualified names behind each local name
-        self.package = name if is_package else name.rpartition(".")[0]
-        body = ast.parse(source).body
-        for statement in body:
-            self.add(statement)
+        for statement in ast.parse(source).body:
+            for node in statements_in(statement):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    for local, target in imports_of(node):
+                        self.imports.setdefault(local, []).append(target)
+            if not is_idle(statement):
+                for defined in defined_names(statement) or [IMPORT]:
+                    self.definitions.setdefault(defined, []).append(statement)
         self.at_import = [name for name in self.definitions if name == IMPORT or self.is_registered(name)]
-
-    def add(self, statement: ast.stmt) -> None:
-        """Index one top-level statement."""
-        for node in statements_in(statement):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                for name, target in imports_of(node, self.package):
-                    self.imports.setdefault(name, []).append(target)
-        if not is_idle(statement):
-            for name in defined_names(statement) or [IMPORT]:
-                self.definitions.setdefault(name, []).append(statement)
 
     def is_registered(self, name: str) -> bool:
         """Whether a function has a decorator of this package, which may call it or keep it somewhere."""
+        own = {*self.definitions, *(local for local, targets in self.imports.items() if is_own(targets[0]))}
         for statement in self.definitions[name]:
             decorators = statement.decorator_list if isinstance(statement, ast.FunctionDef) else []
-            for decorator in decorators:
-                for identifier in identifiers_of(decorator):
-                    targets = self.imports.get(identifier, [])
-                    if identifier in self.definitions or any(target.startswith("ablate.") for target in targets):
-                        return True
+            if any(identifiers_of(decorator) & own for decorator in decorators):
+                return True
         return False
 
 
 read_module = functools.lru_cache(maxsize=1000)(Module)  # sources that are edited in memory share the other modules
 
 
-def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
-    """Each name that an import binds, with the qualified name behind it."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0], alias.name
-        return
-    folders = package.split(".")
-    above = folders[: len(folders) - node.level + 1] if node.level else []
-    origin = ".".join([*above, node.module] if node.module else above)
+def is_own(qualified: str) -> bool:
+    """Whether a qualified name is of this package."""
+    return qualified.startswith("ablate.")
+
+
+def imports_of(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Each name that an import binds, with the qualified name behind it.  No module of this package has a relative
+    import."""
     for alias in node.names:
-        yield alias.asname or alias.name, f"{origin}.{alias.name}"
+        if isinstance(node, ast.Import):
+            yield alias.asname or alias.name.partition(".")[0], alias.name
+        else:
+            yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
 def statements_in(statement: ast.AST) -> Iterator[ast.AST]:
@@ -165,10 +159,8 @@ class Sources:
     def find_module(self, name: str) -> Module | None:
         """A module of this package, by its dotted name; None for other names."""
         path = name.replace(".", "/")
-        for file in (f"{path}/__init__.py", f"{path}.py"):
-            if file in self.sources:
-                return read_module(name, self.sources[file], file.endswith("/__init__.py"))
-        return None
+        source = self.sources.get(f"{path}/__init__.py") or self.sources.get(f"{path}.py")
+        return None if source is None else read_module(source)
 
     def resolve(self, qualified: str) -> list[str]:
         """The definitions that a qualified name means, through imports; those of a whole module for its name."""
@@ -181,8 +173,6 @@ class Sources:
             return []
         if name in module.definitions:
             return [qualified]
-        if name == "*":
-            return self.resolve(owner)
         targets = [target for target in module.imports.get(name, []) if target != qualified and not self.module(target)]
         return [definition for target in targets for definition in self.resolve(target)]
 
@@ -193,39 +183,30 @@ class Sources:
         assert module
         statements = module.definitions[name]
         identifiers = sorted(frozenset[str]().union(*map(identifiers_of, statements)))
-        outside = []
-        references = []
+        meanings = []
+        references = [f"{owner}.{effect}" for effect in module.at_import]
         for identifier in identifiers:
             targets = [f"{owner}.{identifier}"] if identifier in module.definitions else []
             for target in module.imports.get(identifier, []):
                 if self.module(target):  # its definitions are used as attributes
                     targets += [f"{target}.{attribute}" for attribute in identifiers]
-                elif self.resolve(target):
-                    targets.append(target)
                 else:
-                    outside.append([identifier, target.rpartition(".")[2] if self.is_own(target) else target])
+                    targets.append(target)
             for target in targets:
-                references += [(identifier, definition) for definition in self.resolve(target)]
-        references += [(IMPORT, f"{owner}.{effect}") for effect in module.at_import]
-        references = [reference for reference in references if reference[1] != qualified]
-        names = sorted([identifier, definition.rpartition(".")[2]] for identifier, definition in references)
-        content = json.dumps([[source_of(statement) for statement in statements], outside, names])
-        return Definition(hashlib.sha256(content.encode()).hexdigest()[:16], references)
-
-    def is_own(self, qualified: str) -> bool:
-        """Whether a qualified name is of this package, which then is neutral."""
-        return qualified.startswith("ablate.")
+                references += self.resolve(target)
+                meanings.append([identifier, target.rpartition(".")[2] if is_own(target) else target])
+        content = digest_of([[source_of(statement) for statement in statements], meanings])
+        return Definition(content[:16], references)
 
     def walk(self, roots: Iterable[str]) -> dict[str, Definition]:
-        """Every definition that some qualified names need, in the order in which a search meets them depth-first."""
+        """Every definition that some qualified names need."""
         definitions: dict[str, Definition] = {}
-        todo = [definition for root in roots for definition in self.resolve(root)][::-1]
+        todo = [definition for root in roots for definition in self.resolve(root)]
         while todo:
             qualified = todo.pop()
             if qualified not in definitions:
-                definition = self.definition(qualified)
-                definitions[qualified] = definition
-                todo += [target for _, target in reversed(definition.references)]
+                definitions[qualified] = self.definition(qualified)
+                todo += definitions[qualified].references
         return definitions
 
     def resolve_longest(self, qualified: str) -> list[str]:
@@ -240,25 +221,17 @@ class Sources:
         return [definition for module in modules for definition in self.resolve(module)]
 
     def find_code(self, parts: tuple[tuple[str, str], ...], more: tuple[str, ...] = ()) -> Code:
-        """The code of a run with these `_target_`s, each with its path in the configuration, and of `more` names.
-
-        Definitions are numbered in the order of the walk, so that the digest holds which of them each one refers to,
-        and not where they stand.
-        """
+        """The code of a run with these `_target_`s, each with its path in the configuration, and of `more` names."""
         further = [definition for name in more for definition in self.resolve_longest(name)]
-        roots = [*LOOP, *(target for _, target in parts), *further]
-        definitions = self.walk(roots)
-        numbers = {qualified: i for i, qualified in enumerate(definitions)}
-        graph = []
-        for definition in definitions.values():
-            references = [[identifier, numbers[target]] for identifier, target in definition.references]
-            graph.append([definition.digest, references])
-        chosen = []
-        for path, target in parts:
-            chosen.append([path, [numbers[name] for name in self.resolve(target)]])
-        content = json.dumps([graph, chosen])
+        definitions = self.walk([*LOOP, *(target for _, target in parts), *further])
         digests = {qualified: definitions[qualified].digest for qualified in sorted(definitions)}
-        return Code(hashlib.sha256(content.encode()).hexdigest(), digests)
+        chosen = [[path, target.rpartition(".")[2]] for path, target in parts]
+        return Code(digest_of([sorted(digests.values()), chosen]), digests)
+
+
+def digest_of(value: object) -> str:
+    """A digest of plain values."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 AS_IMPORTED = Sources()
@@ -271,6 +244,4 @@ def code_of(parts: Mapping[str, str], more: Iterable[str] = ()) -> Code:
 
 def part_digest(target: str) -> str:
     """A digest of the code of this package that one `_target_` depends on, without the training loop."""
-    definitions = AS_IMPORTED.walk([target])
-    digests = sorted({definition.digest for definition in definitions.values()})
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    return digest_of(sorted(definition.digest for definition in AS_IMPORTED.walk([target]).values()))
