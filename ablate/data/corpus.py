@@ -71,31 +71,7 @@ class Unprepared(Exception):
     """A large text is not prepared, and the plan has not yet looked for all other mistakes."""
 
 
-class Unwritable(ValueError):
-    """The cache cannot be written: its disk is full, as a rule."""
-
-
-planned: dict[Path, Corpus] | None = None  # corpora of a plan by their folders in the cache; None outside of plans
 may_prepare = True  # whether large texts, which take minutes, may be prepared now
-
-
-@contextlib.contextmanager
-def in_memory() -> Iterator[dict[Path, Corpus]]:
-    """Make corpora in memory alone, so that a plan that is refused leaves the cache as it was."""
-    global planned
-    planned = {}
-    try:
-        yield planned
-    finally:
-        planned = None
-
-
-def save_planned(corpora: dict[Path, Corpus]) -> None:
-    """Write the corpora of a plan to the cache.  Raises Unwritable."""
-    for folder, corpus in corpora.items():
-        with locked(folder):
-            if open_corpus(folder) is None:
-                save_corpus(folder, corpus)
 
 
 @contextlib.contextmanager
@@ -131,14 +107,10 @@ def folder_of(recipe: Any) -> Path:
 
 def cached(folder: Path, make: Callable[[], Corpus]) -> Corpus:
     """The corpus in a folder of the cache.  If it is not there, one process makes it, and others wait.  Raises
-    Unwritable."""
+    ValueError."""
     corpus = open_corpus(folder)
     if corpus is not None:
         return corpus
-    if planned is not None:
-        if folder not in planned:
-            planned[folder] = make()
-        return planned[folder]
     with locked(folder):
         corpus = open_corpus(folder)
         if corpus is None:
@@ -149,7 +121,7 @@ def cached(folder: Path, make: Callable[[], Corpus]) -> Corpus:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of the cache.  Raises Unwritable if something cannot be written there."""
+    """Hold the lock of a folder of the cache.  Raises ValueError if something cannot be written there."""
     try:
         with exclusive(folder.with_suffix(".lock")):
             yield
@@ -157,10 +129,10 @@ def locked(folder: Path) -> Iterator[None]:
         raise unwritable(folder, error) from None
 
 
-def unwritable(folder: Path, error: OSError) -> Unwritable:
+def unwritable(folder: Path, error: OSError) -> ValueError:
     """The error of a folder of the cache that cannot be made."""
     why = error.strerror or f"{error}: is the disk full?"
-    return Unwritable(f"the corpus cannot be written in {folder.parent} ({why}); make room")
+    return ValueError(f"the corpus cannot be written in {folder.parent} ({why}); make room")
 
 
 @contextlib.contextmanager

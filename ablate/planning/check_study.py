@@ -15,7 +15,6 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
 from ablate.config.schema import BY_STEPS
-from ablate.data.corpus import Unwritable, in_memory, save_planned
 from ablate.formatting import grouped, listed
 from ablate.planning.cells import inspect_cells
 from ablate.planning.checks.child import Failed, one_child
@@ -32,19 +31,18 @@ def check_composed(command: Command, cells: Cells) -> CheckedStudy:
 
 @contextlib.contextmanager
 def planning() -> Iterator[None]:
-    """One child process for user code; prepared texts are written at the end, so that a refused plan writes none."""
+    """One child process for user code.  Raises PlanError for user code that passed the checks, and failed later."""
     try:
-        with in_memory() as corpora, one_child():
+        with one_child():
             yield
-        save_planned(corpora)
-    except (Failed, Unwritable) as error:  # Failed: user code that passed the checks, and failed when it was timed
+    except Failed as error:
         raise PlanError([Problem("", str(error))]) from None
 
 
 def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
     drafts = [Draft("", {}, 0, cell.config, {}) for cell in cells]
-    with in_memory(), one_child():
+    with one_child():
         inspection = inspect_cells(drafts, cells[0].config, CHECK)
     problems = inspection.problems + about_metrics(command, inspection, drafts)
     return problems + study_problems(cells[0].config)

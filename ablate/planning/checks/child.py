@@ -18,13 +18,11 @@ from typing import Any
 
 from ablate.config.errors import one_line
 from ablate.config.import_path import program
-from ablate.data.corpus import Unwritable, in_memory, save_planned
 from ablate.execution.pool import POLL_SECONDS, how_it_died
 from ablate.formatting.streams import prepare
 from ablate.planning.reporting import listeners, report
 from ablate.runs.user_files import compile_from_source, forget_local_modules
 
-EXIT_SECONDS = 60.0  # for a child to write corpora and exit
 STANDARD_ERROR = 2
 DEATH_SECONDS = 60.0  # for a child that has closed its pipe to be dead
 PARENT_SECONDS = 1.0  # between checks whether the parent lives
@@ -71,13 +69,6 @@ class Child:
                 self.process.wait(DEATH_SECONDS)
             raise Failed(f"{about}{how_it_died(self.kill(), 'its process')}") from None
 
-    def exit(self) -> None:
-        """Have the child write what it has prepared, and wait until it has exited."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            self.connection.send(None)
-            self.process.wait(EXIT_SECONDS)
-        self.kill()
-
     def kill(self) -> int:
         """Kill the child and the processes that it has started; returns its exit code."""
         with contextlib.suppress(OSError):
@@ -98,8 +89,6 @@ def one_child() -> Iterator[None]:
     global current
     try:
         yield
-        if current:
-            current.exit()
     finally:
         if current:
             current.kill()
@@ -126,7 +115,7 @@ def main() -> None:
 
 
 def serve(connection: Connection) -> None:
-    """Carry out calls from a pipe, and answer there, until there are no more."""
+    """Carry out calls from a pipe, and answer there, until the parent kills this process."""
     global channel, loads_user_code
     loads_user_code = True
     channel = connection
@@ -138,12 +127,8 @@ def serve(connection: Connection) -> None:
     settings.update(read_settings())
     listeners.append(lambda text: send("report", text))
     compile_from_source()
-    # If the plan is refused, this process is killed before it writes.
-    with contextlib.suppress(Unwritable), in_memory() as corpora:
-        while call := connection.recv():
-            answer(call)
-        save_planned(corpora)
-    os._exit(0)  # whatever threads user code has left
+    while True:
+        answer(connection.recv())
 
 
 def answer(call: Callable[[], Any]) -> None:
