@@ -159,49 +159,28 @@ class Sequence(Synthetic):
 
 
 def encode(kind: str, source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Inputs and targets of padded sources and targets: as one sequence of `width` positions, or as two."""
+    """Inputs and targets of padded sources (B, S) and their answers (B, T), of which the answer and EOS are scored.
+
+    For a decoder one sequence `BOS source SEP answer EOS`: (B, width).  From sequence to sequence the source, and
+    `BOS answer EOS`: (B, T + 1).
+    """
+    column = np.ones((len(source), 1), int)
     if kind == "lm":
-        return join(source, target, width)
-    return separate(source, target)
-
-
-def join(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
-    """`BOS source SEP target EOS` with target and EOS scored: padded (B, S) and (B, T) -> (B, width)."""
-    rows = np.arange(len(source))
-    S = source.shape[1]
-    T = target.shape[1]
-    s = (source != PAD).sum(1)
-    t = (target != PAD).sum(1)
-    line = np.full((len(rows), max(S + T + 3, width + 1)), PAD)
-    line[:, 0] = BOS
-    line[:, 1 : S + 1] = source
-    np.put_along_axis(line, 2 + s[:, None] + np.arange(T), target, 1)
-    line[rows, 1 + s] = SEP
-    line[rows, 2 + s + t] = EOS
-    tokens = line[:, :width].copy()
-    targets = line[:, 1 : width + 1].copy()
+        line = np.concatenate([BOS * column, source, SEP * column, target, EOS * column], 1)
+        first_scored = (source != PAD).sum(1, keepdims=True) + 1
+    else:
+        line = np.concatenate([BOS * column, target, EOS * column], 1)
+        width = target.shape[1] + 1
+        first_scored = 0 * column
+    padding_last = np.argsort(line == PAD, 1, kind="stable")
+    line = np.take_along_axis(line, padding_last, 1)[:, : width + 1]
     place = np.arange(width)
-    mask = place < (s + t + 2)[:, None]
-    tokens[~mask] = PAD  # EOS is never an input
-    targets[~mask | (place < 1 + s[:, None])] = IGNORE
-    return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
-
-
-def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-    """The source for an encoder, `BOS target` for a decoder, with `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
-    rows = np.arange(len(source))
-    t = (target != PAD).sum(1)
-    tokens = np.concatenate([np.full((len(rows), 1), BOS), target], 1)
-    mask = np.arange(tokens.shape[1]) <= t[:, None]
-    targets = np.concatenate([target, np.full((len(rows), 1), PAD)], 1)
-    targets[rows, t] = EOS
-    targets[~mask] = IGNORE
-    inputs = {
-        "source": ids(source),
-        "tokens": ids(tokens),
-        "source_mask": torch.from_numpy(source != PAD).float(),
-        "mask": torch.from_numpy(mask).float(),
-    }
+    mask = place < (line != PAD).sum(1, keepdims=True) - 1  # EOS is never an input
+    tokens = np.where(mask, line[:, :-1], PAD)
+    targets = np.where(mask & (place >= first_scored), line[:, 1:], IGNORE)
+    inputs = {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}
+    if kind == "seq2seq":
+        inputs |= {"source": ids(source), "source_mask": torch.from_numpy(source != PAD).float()}
     return inputs, ids(targets)
 
 
