@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ablate.config.extra import extra
-from ablate.data.task import Batch, HeldOut, Task, generator
+from ablate.data.task import Batch, HeldOut, Task, generator, places_of_passes
 
 SIDE = 8  # pixels
 CLASSES = 10
@@ -54,12 +54,7 @@ class Digits(Task):
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """The next images of endless passes over the data, each in an order drawn from (seed, pass)."""
         train = self.rows["train"]
-        passes, places = np.divmod(np.arange(step * size, (step + 1) * size), len(train))
-        chosen = np.empty(size, int)
-        for number in np.unique(passes):
-            order = generator("pass", seed, number).permutation(len(train))
-            inside = passes == number
-            chosen[inside] = train[order[places[inside]]]
+        chosen = train[places_of_passes(("pass", seed), len(train), step * size, size)]
         return Batch({"tokens": self.patches[chosen]}, self.labels[chosen])
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from ablate.data.corpus import SPLITS, Corpus
 from ablate.data.documents import Files, StandardLibrary
 from ablate.data.prepare import corpus_of
 from ablate.data.rows import Rows
-from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
+from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator, places_of_passes
 from ablate.formatting import instead
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class LanguageModelling(Task):
             starts = generator("batch", seed, step).integers(0, self.train_tokens - self.context, size=size)
         else:
             windows = (self.train_tokens - 1) // self.context
-            starts = self.context * shuffled(windows, seed, step * size, size)
+            starts = self.context * places_of_passes(("order", seed), windows, step * size, size)
         tokens, targets = self.windows("train", starts, self.context)
         return Batch({"tokens": tokens}, targets)
 
@@ -176,19 +175,3 @@ class HuggingFace(LanguageModelling):
     ):
         source = Rows(name, config, split, column, validation, test)
         super().__init__(source, context, tokenizer, vocab_size, order)
-
-
-def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:
-    """The places `first`, `first` + 1, … (size,) of a random order of 0 … count − 1, a new one after each `count`."""
-    passes, places = np.divmod(np.arange(first, first + size), count)
-    order = np.empty(size, np.int64)
-    for number in np.unique(passes).tolist():
-        inside = passes == number
-        order[inside] = order_of_pass(count, seed, number)[places[inside]]
-    return order
-
-
-@functools.lru_cache(2)
-def order_of_pass(count: int, seed: int, number: int) -> np.ndarray:
-    """A random order of 0 … count − 1, determined by the seed and the number of the pass."""
-    return generator("order", seed, number).permutation(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -152,6 +153,23 @@ def uniform(key: tuple[object, ...], first: int, count: int) -> np.ndarray:
     draw = generator(*key)
     draw.bit_generator.advance(first // 4)  # type: ignore[attr-defined]  # Philox makes four at a time
     return draw.random(first % 4 + count)[first % 4 :]
+
+
+def places_of_passes(key: tuple[object, ...], count: int, first: int, size: int) -> np.ndarray:
+    """The places `first`, `first` + 1, … (size,) of endless passes over 0 … count − 1, each in a random order of its
+    own, drawn from the key and the number of the pass."""
+    passes, places = np.divmod(np.arange(first, first + size), count)
+    order = np.empty(size, np.int64)
+    for number in np.unique(passes).tolist():
+        inside = passes == number
+        order[inside] = order_of_pass(count, *key, number)[places[inside]]
+    return order
+
+
+@functools.lru_cache(2)
+def order_of_pass(count: int, *key: object) -> np.ndarray:
+    """A random order of 0 … count − 1."""
+    return generator(*key).permutation(count)
 
 
 def build_task(config: Config) -> Any:

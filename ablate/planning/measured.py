@@ -5,9 +5,11 @@ What was measured is kept in the cache, so that the same plan needs no torch aga
 
 from __future__ import annotations
 
+import heapq
 import json
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +20,6 @@ from ablate.planning.cache import read_cache, write_cache
 from ablate.planning.runs import Plan, lacks_device
 from ablate.runs.folder import Run
 from ablate.runs.key import is_foreign, numbers, settings
-from ablate.runs.progress import makespan
 from ablate.runs.records import Cell
 from ablate.training.hardware import environments
 
@@ -93,6 +94,14 @@ def time_of(plan: Plan, seconds: list[float]) -> str:
     places = environments(train.device, train.parallel, train.devices, max(cell.flops_per_step for cell in cells))
     workers = max(1, min(len(places), len(seconds)))
     return f"{duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """Seconds until the last job ends, if the first free worker takes the next one."""
+    ends = [0.0] * workers
+    for time_of_job in seconds:
+        heapq.heapreplace(ends, ends[0] + time_of_job)
+    return max(ends)
 
 
 def model_of(cell: Cell) -> str:

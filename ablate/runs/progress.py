@@ -4,12 +4,11 @@ A run's configuration and number of steps may be unknown, as those of another pr
 """
 
 import contextlib
-import heapq
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,26 +179,18 @@ class Runs(list[RunState]):
         return {run.cell.id: statistics.mean(timed.get(run.cell.id, [mean])) for run in self}
 
     def left(self) -> str:
-        """The time until all have ended, in words; empty if unknown.  Waiting runs take the places of running ones; if
-        none is running, it is the sum of their times."""
+        """The time until all have ended, in words; empty if unknown.  It is the sum of their times, or that shared by
+        the running ones, of which the slowest takes its own time."""
         expected = self.expected_seconds()
-        todo = sorted((run for run in self if run.result is None), key=lambda run: run.holder is None)
-        times = [run.seconds_left(expected) for run in todo]
-        known = [seconds for seconds in times if seconds is not None]
-        running = sum(run.holder is not None for run in todo)
-        if not known or len(known) < len(times):
+        todo = [run for run in self if run.result is None]
+        seconds = {run: run.seconds_left(expected) or 0.0 for run in todo}
+        running = self.by_state().get("running", [])
+        if not expected:
             return ""
         if not running:
-            return f"{duration(sum(known))} of computing left"
-        return f"about {duration(makespan(known, running))} left"
-
-
-def makespan(seconds: Iterable[float], workers: int) -> float:
-    """Seconds until the last job ends, if the first free worker takes the next one."""
-    ends = [0.0] * workers
-    for time_of_job in seconds:
-        heapq.heapreplace(ends, ends[0] + time_of_job)
-    return max(ends)
+            return f"{duration(sum(seconds.values()))} of computing left"
+        slowest = max(seconds[run] for run in running)
+        return f"about {duration(max(slowest, sum(seconds.values()) / len(running)))} left"
 
 
 def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:

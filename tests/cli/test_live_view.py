@@ -115,7 +115,7 @@ def test_time_left_is_that_of_the_places_that_runs_have(tmp_path):
     for path in paths[:2]:
         log(tmp_path, path, 60)  # ten steps a second, four seconds to go
     runs.poll()
-    assert progress.progress(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
+    assert progress.progress(runs).endswith("1 queued, about 9.0 s left"), "18 s of two"
     Run(tmp_path, paths[1]).metrics_file.unlink()
     end(tmp_path, paths[1])  # in 8.1 s, the running one takes 10: the last takes their mean
     runs.poll()

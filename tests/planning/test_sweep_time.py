@@ -7,8 +7,7 @@ import pytest
 
 from ablate.cli.preview import preview
 from ablate.planning import cache, measured
-from ablate.planning.measured import Speed, expected_time, speed_of
-from ablate.runs.progress import makespan
+from ablate.planning.measured import Speed, expected_time, makespan, speed_of
 from ablate.training import trainer
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
