@@ -8,7 +8,6 @@ refused in one line.
 import argparse
 import sys
 
-from ablate import formatting
 from ablate.config.extra import installed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import show
@@ -32,14 +31,11 @@ def _export(options: argparse.Namespace) -> Outcome:
     folder = arguments_.folder_of(study, options.results_dir, options.to)
     folder.mkdir(parents=True, exist_ok=True)
     files = [write_csv(runs_csv(study), folder / "runs.csv")]
-    echo(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
     if len(study.curves):
         curves = study.curves.copy()
         for name in study.manifest.factors:
             if name in curves and curves[name].dtype == object:  # a Parquet column has one type
                 curves[name] = curves[name].map(show)
         files.append(write_atomic(folder / "curves.parquet", curves.to_parquet(index=False)))
-        echo(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
-    for note in damage(study):
-        echo(note)
+    echo("\n".join([*map(str, files), *damage(study)]))
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

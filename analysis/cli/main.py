@@ -46,19 +46,17 @@ def _analyse(options: argparse.Namespace) -> Outcome:
     from ablate import evidence
     from analysis.writing import output  # slow to import, and not needed for error messages
 
-    files, old = output.write(case, folder)
+    files = output.write(case, folder)
     if not (options.study or study.manifest.source):
         echo(f"newest study: {study.manifest.study}")
     echo("\n".join(lines(case)))
-    if old:
-        echo(f"removed, of an earlier analysis: {', '.join(old)}")
     echo(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
     plain = case.plain or case  # with keys, for other programs
     tables = {"cells": plain.cells, "effects": plain.effects, "claims": plain.claims, "notes": study.notes}
     if "ladder" in plain.further:
         tables["ladder"] = plain.further["ladder"]
     tables["replicated"] = evidence.replication(study.manifest, case.claims)
-    return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
+    return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files})
 
 
 def lines(case: Case) -> list[str]:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 
 from ablate.config.citations import Entry, short
-from ablate.formatting import grouped
 from ablate.runs.records import Manifest
 from analysis.writing.latex import escape
 
@@ -56,16 +55,14 @@ def names(manifest: Manifest) -> dict[str, str]:
 
 
 def bibliography(manifest: Manifest) -> str:
-    """The papers of a study's variants as BibTeX, each once, with the variants that cite it."""
-    variants = grouped((key, variant) for variant, papers in citations(manifest).items() for key in papers)
+    """The papers of a study's variants as BibTeX, each once."""
     lines = []
     for key, entry in sorted(entries(manifest).items()):
         fields = {name: str(text) for name, text in entry.items() if TYPE.fullmatch(name)}
         if "eprint" in fields and "howpublished" not in fields:
             fields["howpublished"] = f"arXiv:{fields['eprint']}"  # old BibTeX styles ignore eprint
         kind = entry.get("ENTRYTYPE", "misc")
-        comment = re.sub(r"[\s@]+", " ", ", ".join(variants[key]))  # BibTeX starts an entry at any @
-        lines += [f"% {comment}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{key},"]
+        lines.append(f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{key},")
         lines += [f"  {name} = {{{harmless(text)}}}," for name, text in fields.items()]
         lines += ["}", ""]
     return "\n".join(lines)

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.formatting import lost, visible
+from ablate.formatting import visible
 from ablate.runs import naming
 from ablate.runs.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.case.learning_curves import AXES, curve_values, end_at_shares, metrics_of, over_seeds
+from analysis.figures.captions import with_losses
 from analysis.figures.kind import page_of
 
 FEW = 8  # bands of more configurations cover each other
@@ -33,9 +34,8 @@ def chart(case: Case, *more: str) -> dict[str, Any] | None:
     for cell in named_rows(case.cells):
         colour, dash, _ = encodings[cell.cell]
         lengths = "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1])
-        losses = f" ({'; '.join(lost(cell))})" if lost(cell) else ""
         line = {"color": colour, "dash": lengths, "width": 2}
-        name = html.escape(visible(cell.name + losses))  # Plotly reads some tags
+        name = html.escape(visible(with_losses(cell)))  # Plotly reads some tags
         style = {"name": name, "legendgroup": cell.cell, "mode": "lines", "line": line}
         mean = means[means["cell"] == cell.cell]
         data.append(style | {"hovertemplate": "%{y:.4f}"} | points(mean, x, "mean"))

@@ -60,10 +60,6 @@ class Live:
         self.verdicts = Section("verdicts", "Verdicts as they stand")
         self.curves: dict[str, Any] | None = None
 
-    def page(self) -> str:
-        """The page, which its script fills with the state."""
-        return page(None, live=True, title=self.base, lead=[], facts=[], warnings=[], first=[], rest=[])
-
     def state(self) -> State:
         """The state of the study; of one that cannot be read, why."""
         with self.lock:
@@ -127,7 +123,8 @@ class Server(ThreadingHTTPServer):
         super().__init__((HOST, port), Handler)
         self.places = threading.BoundedSemaphore(CLIENTS)
         self.path = f"/{secrets.token_urlsafe(16)}/"
-        page_text = live.page()
+        empty: dict[str, Any] = {"lead": [], "facts": [], "warnings": [], "first": [], "rest": []}
+        page_text = page(None, live=True, title=live.base, **empty)
         self.content = {
             "": lambda: page_text,
             "state.json": lambda: live.state()._asdict(),

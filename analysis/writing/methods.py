@@ -14,7 +14,7 @@ from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
 from ablate.evidence.claim_text import edited_and_withdrawn
 from ablate.formatting import counted, listed, ranged
 from ablate.runs import naming
-from ablate.runs.records import Cell, Manifest, Tuning
+from ablate.runs.records import Cell, Manifest
 from analysis.case import Case
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
@@ -31,8 +31,7 @@ EFFECTS = {
     "grid": "main effects and two-way interactions",
     "cumulative": "differences of each step from the one before it",
 }
-# What built-in texts are, by the class of the data.
-DATA = {"Stdlib": "the source files of Python's standard library"}
+STDLIB = "the source files of Python's standard library"
 HELD_OUT = "about 5 % each are held out for validation and test, without near-copies in training"
 LEARNING_RATE = "optim.lr"
 LOST = ("diverged", "failed", "missing")
@@ -44,7 +43,7 @@ def methods(case: Case) -> list[str]:
     cells = configured_cells(case.study.manifest)
     if cells:  # of runs of other programs nothing is known of models and training
         texts += [models(case, cells), training(case, cells), learning_rate(case, cells)]
-    texts += [matching(case), tuning(case, cells), seeds(case), metric(case, cells)]
+    texts += [matching(case), tuning(case), seeds(case), metric(case, cells)]
     texts += [*effects(case), claims(case), losses(case), machine(case)]
     return [formatting.visible(text) for text in texts if text]
 
@@ -144,24 +143,22 @@ def about_data(manifest: Manifest, cells: list[Cell]) -> str:
     if len(manifest.tasks) != 1:
         return ""
     [task] = manifest.tasks.values()
-    facts = [DATA[name] for name in {class_of(cell.planned_config.data) for cell in cells} if name in DATA]
+    facts = []
     if task.train_tokens is not None and task.token:
         facts.append(f"{formatting.size(task.train_tokens)} {task.token}s for training")
-    if facts and any(class_of(cell.planned_config.data) in DATA for cell in cells):
-        facts.append(HELD_OUT)
+    if class_of(cells[0].planned_config.data) == "Stdlib":
+        facts = [STDLIB, *facts, HELD_OUT]
     return f" ({'; '.join(facts)})" if facts else ""
 
 
 def learning_rate(case: Case, cells: list[Cell]) -> str:
-    """The schedule of the learning rate, and how it was chosen."""
+    """The schedule of the learning rate, and whether it was tuned."""
     peak = settings(cells, "optim", "lr")
     warmup = settings(cells, "optim", "warmup")
     configs = [cell.planned_config for cell in cells]
     chosen = ""
     tuned = case.study.manifest.tuning
-    if tuned and tuned.key == LEARNING_RATE:
-        chosen = f", {tuned_over(tuned)},"
-    elif len({config.optim.lr for config in configs}) == 1:
+    if len({config.optim.lr for config in configs}) == 1 and not (tuned and tuned.key == LEARNING_RATE):
         chosen = ", which all configurations share and which was not tuned,"
     schedule = listed(sorted({class_of(config.schedule).lower() for config in configs}))
     floor = "" if schedule == "constant" else f", to {settings(cells, 'optim', 'min_lr_ratio')} of the peak"
@@ -179,21 +176,17 @@ def matching(case: Case) -> str:
     return f"The {adjusted} were chosen so that {quantity} are within {within} of the reference's."
 
 
-def tuned_over(tuned: Tuning) -> str:
-    """How a key was tuned, as a participle."""
-    values = listed(map(formatting.setting, tuned.values))
-    rule = ", taking the smallest within one standard error of the best" if tuned.rule == "one_se" else ""
-    text = f"tuned for each configuration over {values} with {counted(tuned.seeds, 'seed')} each by the validation"
-    return f"{text} split{rule} (intervals ignore the noise of tuning)"
-
-
-def tuning(case: Case, cells: list[Cell]) -> str:
-    """What was tuned, if it is not the learning rate, of which `learning_rate` says it."""
+def tuning(case: Case) -> str:
+    """What was tuned, and how."""
     manifest = case.study.manifest
     tuned = manifest.tuning
-    if not tuned or (cells and tuned.key == LEARNING_RATE):
+    if not tuned:
         return ""
-    return f"The {naming.key_name(manifest, tuned.key)} was {tuned_over(tuned)}."
+    values = listed(map(formatting.setting, tuned.values))
+    rule = ", taking the smallest within one standard error of the best" if tuned.rule == "one_se" else ""
+    text = f"The {naming.key_name(manifest, tuned.key)} was tuned for each configuration over {values}"
+    how = f"with {counted(tuned.seeds, 'seed')} each by the validation split{rule}"
+    return f"{text} {how} (intervals ignore the noise of tuning)."
 
 
 def seeds(case: Case) -> str:

@@ -148,12 +148,10 @@ def plan(case: Case) -> Section:
     study = case.study
     manifest = study.manifest
     reference = [naming.assigned(manifest, factor, level) for factor, level in manifest.reference.items()]
-    looks = manifest.sequential.looks if manifest.sequential else []
     facts = {
         "design": manifest.design.replace("_", " "),
         "reference": ", ".join(reference),
         "seeds": formatting.ranged(map(str, manifest.seeds)),
-        "interim analyses": ", ".join(map(str, looks)),
         "metric": naming.metric_name(manifest, *evidence.measures(manifest)),
         "margin": evidence.margin_line(study).removeprefix("margin: "),
     }

@@ -24,7 +24,6 @@ from analysis.case import Case
 RUN_FIELDS = ["steps", "device", "torch", "ended", "commit", "dirty"]
 EMPTY = ("", "–", "0")  # texts that say nothing if a whole column has them
 NUMBER = re.compile(r"[<+−×]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?")
-MARK = "†"  # of verdicts whose intervals do not allow for interim analyses
 MOST_LISTED = 12  # runs that a remark names
 LONG = 40  # rows of a table that a page folds
 COLUMNS_OF_A_PAGE = 8
@@ -138,26 +137,32 @@ def effects_table(case: Case) -> Table:
     metric = naming.metric_name(manifest, *evidence.measures(manifest))
     effects = evidence.best_first(case.effects)
     rows = [effect_row(case, row) for row in named_rows(effects)]
-    main = ["effect", "metric", "difference [95 %]", "p (Bonferroni)", "verdict", "also differs in", "worth in steps"]
+    columns = ["effect", "metric", "difference [95 %]", "p (Bonferroni)", "verdict"]
     family = effects[effects["family"].astype(bool)]
     in_paper = family if len(family) else effects
-    paper = [paper_row(case, row) for row in named_rows(in_paper)]
-    caption = []
-    if len(family):
-        count = formatting.counted(len(family), "effect")
-        caption.append(f"Intervals are simultaneous over the {count} ({evidence.interval_kind(effects['metric'])}).")
-    elif len(effects):
-        caption.append("Estimates only, with 95 % intervals that are not corrected.")
-    caption += [seeds_words(in_paper), sentence(evidence.margin_line(case.study)), *caption_cautions(case.study)]
+    paper = []
+    for row in named_rows(in_paper):
+        verdict = "no verdict" if row.verdict == "withheld" else row.verdict
+        paper.append(effect_row(case, row) | {"verdict": unadjusted_verdict(row, verdict)})
+    meaning = simultaneous(family) or "Estimates only, with 95 % intervals that are not corrected."
+    caption = [meaning, seeds_words(in_paper), sentence(evidence.margin_line(case.study)), *cautions(case.study)]
     return Table(
         name="effects",
         title=f"Effects on {metric}",
         rows=frame(rows),
         notes=effects_notes(case, effects),
-        main=main,
-        paper=frame(paper),
+        main=[*columns, "also differs in", "worth in steps"],
+        paper=frame(paper).filter(columns),
         caption=[*filter(None, caption)],
     )
+
+
+def simultaneous(family: pandas.DataFrame) -> str:
+    """The intervals of the main comparisons as a sentence; "" if there are none."""
+    if family.empty:
+        return ""
+    count = formatting.counted(len(family), "main comparison")
+    return f"Intervals are simultaneous over the {count} ({evidence.interval_kind(family['metric'])})."
 
 
 def seeds_words(table: pandas.DataFrame) -> str:
@@ -166,11 +171,6 @@ def seeds_words(table: pandas.DataFrame) -> str:
         return ""
     paired = "" if table["paired"].all() else " a side"
     return f"n = {formatting.counted(int(table['n'].iloc[0]), 'seed')}{paired}."
-
-
-def caption_cautions(study: Study) -> list[str]:
-    """The cautions of a study for a caption, with the mark of unadjusted verdicts."""
-    return [f"{MARK} {text}" if text.startswith("Unadjusted") else text for text in cautions(study)]
 
 
 def cautions(study: Study) -> list[str]:
@@ -209,38 +209,18 @@ def effect_row(case: Case, row: Any) -> Row:
     }
 
 
-def paper_row(case: Case, row: Any) -> Row:
-    """The texts of an effect that a paper shows."""
-    texts = effect_row(case, row)
-    shown = {name: texts[name] for name in ("effect", "metric", "difference [95 %]", "p (Bonferroni)")}
-    return shown | {"verdict": marked(row, "no verdict" if row.verdict == "withheld" else row.verdict)}
-
-
-def marked(row: Any, verdict: str) -> str:
-    """A verdict as a paper shows it, with the mark of `caption_cautions` where looks are not allowed for."""
-    return f"{verdict} {MARK}" if is_unadjusted(row) else verdict
-
-
 def unadjusted_verdict(row: Any, verdict: str) -> str:
     """A verdict, marked where its interval does not allow for interim analyses."""
-    return f"{verdict}, unadjusted" if is_unadjusted(row) else verdict
-
-
-def is_unadjusted(row: Any) -> bool:
-    """Whether an effect or a claim is decided by an interval that does not allow for interim analyses."""
-    return bool(row.unadjusted and row.verdict in evidence.DECIDED)
+    is_unadjusted = row.unadjusted and row.verdict in evidence.DECIDED
+    return f"{verdict}, unadjusted" if is_unadjusted else verdict
 
 
 def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
     """What the columns of the effects mean, and how they are judged."""
     study = case.study
-    family = int(effects["family"].sum())
-    notes = []
-    if family:
-        kind = evidence.interval_kind(effects["metric"])
-        count = formatting.counted(family, "main comparison")
-        notes.append(f"Intervals are simultaneous over the {count} ({kind}).")
-    if family < len(effects):
+    is_family = effects["family"].astype(bool)
+    notes = [simultaneous(effects[is_family])]
+    if not is_family.all():
         notes.append("Other rows are estimates only, with 95 % intervals that are not corrected.")
     if effects["worth"].notna().any():
         notes.append("Worth in steps: by how many per cent more (+) or fewer (−) steps the reference gains as much.")
@@ -283,7 +263,7 @@ def claims_table(case: Case) -> Table:
         says = claim_formula(manifest, manifest.claims[row.name].claim, row)
         if metric != usual:
             says += f" ({metric})"
-        in_paper = {"claim": texts["claim"], "says": says, "verdict": marked(row, row.verdict)}
+        in_paper = {"claim": texts["claim"], "says": says, "verdict": judged}
         paper.append(texts | in_paper)
     columns = ["claim", "says", "difference [95 %]", "p (Holm)", "verdict"]
     if case.claims["n"].nunique() > 1:
@@ -295,7 +275,7 @@ def claims_table(case: Case) -> Table:
     notes += filter(None, [edited_and_withdrawn(manifest), families(case)])
     main = ["claim", "difference [95 %]", "p (Holm)", "verdict", "written"]
     where = "" if len({*metrics}) == 1 else " where no other quantity is named"
-    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes, *caption_cautions(case.study)]
+    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes, *cautions(case.study)]
     notes += cautions(case.study)
     return Table("claims", "Claims", frame(rows), notes, main, frame(paper).filter(columns), [*filter(None, caption)])
 

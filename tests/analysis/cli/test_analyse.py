@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from analysed_studies import analysed, refused_line
 from conftest import ROOT
-from fake_studies import draw_effects_alone, edit_manifest, fabricate
-from shown_studies import claim
+from fake_studies import draw_effects_alone, fabricate
 
 import ablate
 import analysis
@@ -34,7 +33,7 @@ WRITTEN |= {"runs.csv", "cells.csv", "cells.md", "methods.tex", "effects-full.te
 def test_everything_is_written_and_listed():
     folder = analysed()
     said = (folder.parents[1] / "printed.txt").read_text().splitlines()
-    written = {path.name for path in folder.iterdir()} - {".written.json"}
+    written = {path.name for path in folder.iterdir()}
     assert said[-1] == f"{len(written)} files in {folder}; to read: {folder / 'report.html'}"
     assert written >= WRITTEN
     assert all((folder / name).stat().st_size > 100 for name in WRITTEN)
@@ -68,21 +67,6 @@ def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path):
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert ended.stdout.endswith("set()\n") and "--runs PATH" in ended.stdout, ended.stdout + ended.stderr
-
-
-def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path, capsys, undrawn):
-    folder = tmp_path / "to"
-    command = ["--results-dir", str(tmp_path), "--to", str(folder)]
-    fabricate(tmp_path, GRID, claims={"lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}])})
-    assert main(command) == 0
-    (folder / "divergence.png").write_text("of the user")
-    edit_manifest(tmp_path, "fabricated", lambda manifest: manifest.update(claims={}))
-    assert main(command) == 0
-    removed = "removed, of an earlier analysis: claims-full.tex, claims.csv, claims.md, claims.tex\n"
-    assert removed in capsys.readouterr().out
-    left = {file.name for file in folder.iterdir()}
-    assert left >= {"effects.md", "divergence.png"}
-    assert "claims.md" not in left
 
 
 def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(tmp_path, capsys, monkeypatch):

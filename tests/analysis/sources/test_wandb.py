@@ -162,12 +162,13 @@ def test_what_our_sender_uploads_gives_the_same_evidence(wandb, tmp_path):
     pandas.testing.assert_frame_equal(ours[columns], theirs[columns], check_exact=True)
 
 
-def as_fetched(run: dict[str, Any]) -> dict[str, Any]:
+def as_fetched(run: dict[str, Any]) -> SimpleNamespace:
     """A run of an offline file as W&B's API would give it."""
-    names = {"id": "run_id", "name": "display_name", "group": "run_group", "created": "start_time"}
+    names = {"id": "run_id", "name": "display_name", "group": "run_group", "created_at": "start_time"}
     fetched = {name: run[key] for name, key in names.items()}
-    fetched |= {name: run[name] for name in ("config", "history", "summary")}
-    return fetched | {"status": "failed" if run["exit_code"] else "done"}
+    fetched |= {name: run[name] for name in ("config", "summary")}
+    fetched["state"] = "failed" if run["exit_code"] else "finished"
+    return SimpleNamespace(**fetched, scan_history=lambda page_size: run["history"])
 
 
 def test_a_wandb_that_cannot_be_imported_is_named(tmp_path, monkeypatch):

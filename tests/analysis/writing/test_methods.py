@@ -72,8 +72,8 @@ FEATURES: dict[str, tuple[dict[str, Any], str]] = {
     "no scores": ({"score": lambda v, s: None if s == 1 else 2.0}, "Of 12 runs, 8 have a result."),
     "a tuned rate": (
         {"tuning": TUNING},
-        "The learning rate, tuned for each configuration over 1e-3 and 0.01 with 2 seeds each by the validation split "
-        "(intervals ignore the noise of tuning), is 1e-3 at its peak",
+        "The learning rate was tuned for each configuration over 1e-3 and 0.01 with 2 seeds each by the validation "
+        "split (intervals ignore the noise of tuning).",
     ),
     "a built-in text": (
         {"change": in_cells("data", "_target_", "ablate.data.language.Stdlib")},

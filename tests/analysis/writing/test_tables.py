@@ -62,13 +62,13 @@ def test_a_paper_reads_what_each_claim_says_and_how_it_is_judged(tmp_path):
         "later": "SwiGLU < ReLU MLP",
         "safe": "SwiGLU diverges more than ReLU MLP (share of diverged runs)",
     }
-    assert paper.at["Gates help", "verdict"] == "supported †"
+    assert paper.at["Gates help", "verdict"] == "supported, unadjusted"
     caption = latex.paper_table(table)
     for sentence in (
         "Differences are in test loss (nats per byte) where no other quantity is named. n = 6 seeds.",
         "Of the registered claims, 1 was withdrawn after results could be seen, 1 was edited after results and "
         "1 was withdrawn before any result; p is corrected",
-        "† Unadjusted: intervals do not allow for",
+        "Unadjusted: intervals do not allow for",
         "or leave the margin, where the claim is decided",
     ):
         assert sentence in caption
