@@ -3,13 +3,11 @@
 `effects`, `speed`, `claims` and `cells` make a table of a study; the rest is about the rows of these, or their words.
 """
 
-from ablate.config.claims import applicable, read_claims
-from ablate.config.key_checks import fraction_of
-from ablate.evidence.claim_text import claim_lines, replication, sized, spread
-from ablate.evidence.claims import claims, verdicts_to_store
+from ablate.evidence.claim_text import claim_lines, replication
+from ablate.evidence.claims import claims
 from ablate.evidence.confounds import also_lines, also_words, same_setting_line
-from ablate.evidence.contrasts import ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
-from ablate.evidence.effect_text import effect_notes, effect_sentence, finding, verdict_word
+from ablate.evidence.contrasts import Contrast, changes, contrasts, crossings, strata
+from ablate.evidence.effect_text import effect_sentence, finding, verdict_word
 from ablate.evidence.effects import best_first, decided_first, effects, headline, speed
 from ablate.evidence.estimates import Estimate, interval, p_value, paired, welch
 from ablate.evidence.families import (
@@ -33,14 +31,12 @@ from ablate.evidence.scores import (
     endpoints,
     is_share,
     lower_is_better,
-    matched,
     measures,
-    overfit,
     overfitting,
     scores,
     validated,
     values_of,
 )
 from ablate.evidence.tuned import common_rows
-from ablate.evidence.verdicts import margin_line, margin_of, margin_words, too_few_seeds
-from ablate.evidence.worth import worth_places, worth_text, worth_words
+from ablate.evidence.verdicts import margin_line, margin_of, margin_words
+from ablate.evidence.worth import worth_text, worth_words

@@ -44,7 +44,7 @@ def over_seeds(rows: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
     """Mean of `value` with `low` and `high` one SD away; SD is 0 for one seed.  It has a row for each group in which
     all of a cell's seeds have a value."""
     groups = rows.groupby(by, sort=False)
-    means = groups["value"].agg(mean="mean", sd="std", n="count").fillna({"sd": 0.0}).reset_index()
+    means = groups["value"].agg(mean="mean", sd="std", n="count").reset_index()
     seeds = means["cell"].map(rows.groupby("cell")["seed"].nunique())
     return with_band(means[means["n"] == seeds])
 

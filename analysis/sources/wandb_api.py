@@ -19,11 +19,6 @@ TIMEOUT = 30  # seconds that one answer of W&B may take
 def read_wandb(target: str, request: Request) -> Study:
     """The study of a project ENTITY/PROJECT.  Raises `Refused`; never prompts."""
     try:
-        import wandb  # noqa: F401
-    except Exception as error:  # a protobuf of another version raises anything
-        why = f"--wandb needs wandb, which cannot be imported ({one_line(error)}): pip install --upgrade wandb"
-        raise Refused(why) from None
-    try:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
             raise Refused("write ENTITY/PROJECT; upload offline runs by `wandb sync` first")
         runs = fetch(target, request.group)
@@ -41,8 +36,10 @@ def fetch(project: str, group: str) -> Logged:
     if not wandb_credentials():
         raise Refused("no key of W&B is found; set WANDB_API_KEY, or log in once with `wandb login`")
     os.environ["WANDB_SILENT"] = "true"
-    import wandb
-
+    try:
+        import wandb
+    except Exception as error:  # a protobuf of another version raises anything
+        raise Refused(f"wandb cannot be imported ({one_line(error)}): pip install --upgrade wandb") from None
     try:
         with nowhere():
             api = wandb.Api(timeout=TIMEOUT)

@@ -18,7 +18,7 @@ from ablate.runs.records import Cell, Manifest
 from analysis.case import Case
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
-from analysis.writing.tables import cautions, families, sentence
+from analysis.writing.tables import cautions, counts, families, sentence
 
 DESIGNS = {
     "grid": "in all combinations",
@@ -34,7 +34,6 @@ EFFECTS = {
 STDLIB = "the source files of Python's standard library"
 HELD_OUT = "about 5 % each are held out for validation and test, without near-copies in training"
 LEARNING_RATE = "optim.lr"
-LOST = ("diverged", "failed", "missing")
 
 
 def methods(case: Case) -> list[str]:
@@ -192,10 +191,10 @@ def tuning(case: Case) -> str:
 def seeds(case: Case) -> str:
     """The seeds, and what the runs of one seed share."""
     manifest = case.study.manifest
-    counts = case.study.runs.groupby("cell")["seed"].nunique()
+    seeds_of_cells = case.study.runs.groupby("cell")["seed"].nunique()
     number = counted(len(manifest.seeds), "seed")
-    if counts.max() > len(manifest.seeds):
-        number = f"{ranged(map(str, sorted(counts)))} seeds"
+    if seeds_of_cells.max() > len(manifest.seeds):
+        number = f"{ranged(map(str, sorted(seeds_of_cells)))} seeds"
     text = f"Every configuration was trained with {number} ({ranged(map(str, manifest.seeds))})"
     if manifest.confirms:
         text += f", which had not been scored in {manifest.confirms}"
@@ -222,8 +221,8 @@ def metric(case: Case, cells: list[Cell]) -> str:
         metrics.append(naming.with_unit(manifest, name, naming.metric_words(manifest, name)))
     where = ""
     if cells:
-        counts = sorted({cell.planned_config.eval.tokens for cell in cells})
-        positions = ranged(f"{count:,}" for count in counts)
+        tokens = sorted({cell.planned_config.eval.tokens for cell in cells})
+        positions = ranged(f"{count:,}" for count in tokens)
         where = f" at the last step, over up to {positions} positions of held-out data"
     return f"The metric is {listed(metrics)}{where}."
 
@@ -277,13 +276,11 @@ def claims(case: Case) -> str:
 
 def losses(case: Case) -> str:
     """The runs without a result."""
-    statuses = case.study.runs["status"].value_counts()
-    lost = [f"{statuses[name]} {name}" for name in LOST if name in statuses]
     total = counted(len(case.study.runs), "run")
     scored = int(case.cells["n"].sum())
     if scored == len(case.study.runs):
         return f"All {total} ended with a result."
-    return f"Of {total}, {scored} have a result{f' ({listed(lost)})' if lost else ''}."
+    return f"{scored} of {total} have a result ({counts(case.study).partition(': ')[2]})."
 
 
 def machine(case: Case) -> str:

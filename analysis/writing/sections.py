@@ -48,7 +48,7 @@ def sections(case: Case) -> list[Section]:
         Section("words", "In words", notes(case), items=[*claims(case), *sentences(case)]),
         Section("figures", "Figures", pictures=pictures(case)),
         Section("further", "Sizes and speed", tables=further),
-        plan(case),
+        Section("plan", "What was compared", study.manifest.remarks, tables=[tables.compared_table(study.manifest)]),
         Section("cells", "Every configuration", tables=[tables.cells_table(case)]),
         Section("lost", "What was left out, and why", [left_out], items=tables.damage(study), tables=[lost]),
         Section("methods", "Methods", [markdown(case).strip()]),
@@ -143,25 +143,9 @@ def pictures(case: Case) -> list[Picture]:
     return drawn
 
 
-def plan(case: Case) -> Section:
-    """The design, and the name of each factor and level with what the command line writes."""
-    study = case.study
-    manifest = study.manifest
-    reference = [naming.assigned(manifest, factor, level) for factor, level in manifest.reference.items()]
-    facts = {
-        "design": manifest.design.replace("_", " "),
-        "reference": ", ".join(reference),
-        "seeds": formatting.ranged(map(str, manifest.seeds)),
-        "metric": naming.metric_name(manifest, *evidence.measures(manifest)),
-        "margin": evidence.margin_line(study).removeprefix("margin: "),
-    }
-    return Section("plan", "What was compared", manifest.remarks, facts, tables=[tables.compared_table(manifest)])
-
-
 def provenance(case: Case) -> Facts:
-    """The command, the code, the machine and the data."""
+    """The command, the code and the data."""
     manifest = case.study.manifest
-    runs = case.study.runs
     updated = f", last on {manifest.updated}" if manifest.updated else ""
     tasks = [f"{task.name} ({key})" for key, task in manifest.tasks.items()]
     return {
@@ -171,8 +155,7 @@ def provenance(case: Case) -> Facts:
         "command": manifest.command,
         "written" if manifest.source else "planned": f"{manifest.created}{updated}",
         "versions": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
-        "commit of ablate": ", ".join(commit[:12] for commit in distinct(runs, "commit")),
-        "device": ", ".join(distinct(runs, "device")),
+        "commit of ablate": ", ".join(commit[:12] for commit in distinct(case.study.runs, "commit")),
         "data": "" if manifest.is_foreign else ", ".join(tasks),
         "hash of the claims": manifest.claims_hash or "",
     }

@@ -175,6 +175,7 @@ def test_a_wandb_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
     (tmp_path / "wandb.py").write_text("raise TypeError('descriptors cannot be created')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "wandb")
-    said = r"--wandb needs wandb, which cannot be imported \(TypeError: descriptors cannot be created\)"
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    said = r"--wandb someone/glu: wandb cannot be imported \(TypeError: descriptors cannot be created\)"
     with pytest.raises(Refused, match=said):
         wandb_api.read_wandb("someone/glu", Request())

@@ -69,7 +69,7 @@ FEATURES: dict[str, tuple[dict[str, Any], str]] = {
         "makes 1 claim, none of them registered before any seed had results on both sides.",
     ),
     "a confirmation": ({"confirms": "first"}, "which had not been scored in first"),
-    "no scores": ({"score": lambda v, s: None if s == 1 else 2.0}, "Of 12 runs, 8 have a result."),
+    "no scores": ({"score": lambda v, s: None if s == 1 else 2.0}, "8 of 12 runs have a result (12 done)."),
     "a tuned rate": (
         {"tuning": TUNING},
         "The learning rate was tuned for each configuration over 1e-3 and 0.01 with 2 seeds each by the validation "
