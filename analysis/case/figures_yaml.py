@@ -44,6 +44,12 @@ HEADER = """\
 """
 
 
+class Subset(Record):
+    """What is drawn."""
+
+    figures: list[str] | None = optional(default=None)
+
+
 class Entries(Record):
     """The file's entries as they are written."""
 
@@ -51,7 +57,7 @@ class Entries(Record):
     width: float | str | None = optional(default=None)
     labels: dict[Any, str | int | float] = optional(default={})
     colours: dict[str, dict[Any, Any]] = optional(default={})
-    subset: dict[str, list[str]] = optional(default={})  # the figures that are drawn
+    subset: Subset = optional(default=Subset())
 
 
 @dataclass(frozen=True)
@@ -88,18 +94,16 @@ def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None
     content = {name: entry for name, entry in content.items() if entry is not None}  # headings without entries
     refuse_unknown_keys(Entries, content)
     entries = parse(Entries, content)
-    for name in entries.subset:
-        refuse_unknown("subset", name, ["figures"])
+    refuse_unknown_keys(Subset, content.get("subset", {}))
     refuse_unknown("style", entries.style, STYLES)
-    figures = entries.subset.get("figures")
-    for name in figures or []:
+    for name in entries.subset.figures or []:
         if kinds is not None:
             refuse_unknown("subset.figures", name, kinds)
     return Edits(
         width=width_of(entries.width, STYLES[entries.style]),
         labels=labels_of(entries.labels, manifest),
         colours=colours_of(entries.colours, manifest),
-        figures=figures,
+        figures=entries.subset.figures,
     )
 
 

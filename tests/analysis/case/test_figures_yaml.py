@@ -107,7 +107,7 @@ def manifest(tmp_path_factory) -> Manifest:
         ("labels: {mlp: GLU, glu: GLU}", "labels give several the same name, GLU; write different ones"),
         ("colours: {ffn: {mlp: '#12'}}", """colours.ffn.mlp is #12; write '#0072B2' or a name such as teal"""),
         ("subset: {figures: [efects]}", "subset.figures names efects; did you mean effects?"),
-        ("subset: {levels: {ffn: [mlp]}}", "subset names levels; "),
+        ("subset: {levels: {ffn: [mlp]}}", "no such key: levels; "),
     ],
 )
 def test_mistakes_are_refused_in_one_line(tmp_path, manifest, text, said):
