@@ -31,6 +31,8 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     if "ladder" in case.study.figures:
         result = case.study.figures["ladder"].reindex(columns=COLUMNS)
+        trained = result.loc[result["panel"] == "loss", "compute"].max()
+        result = result[(result["compute"] <= trained) & result["panel"].isin(["loss", "multiplier"])]
         bars = "bars: 95 % t-intervals"
         method = "by a parabola over the rungs, as judged when the study was run"
         notes = []
