@@ -7,7 +7,7 @@ from analysis.writing.tables import inline, paragraph
 from gallery.findings import WRITTEN, picture
 from gallery.studies import RESULTS, StudyFile
 
-FRONT = ("alibi_extrapolation",)  # studies in the README, each with the figure that reproduces the paper's
+FRONT = ("worth_in_steps", "alibi_extrapolation")  # studies in the README, in this order
 GALLERY = """\
 # Gallery
 
@@ -35,13 +35,15 @@ def gallery(files: list[StudyFile]) -> str:
 
 def front(files: Iterable[StudyFile]) -> str:
     """The block in the README: the figures of `FRONT`, each with its question and answer."""
-    parts = []
+    blocks = {}
     for file in files:
         for study in file.trained:
             if study.name in FRONT and study.plotted:
                 question = study.manifest.question or file.question
-                parts.append(f"**{paragraph(question)}**")
-                parts.append(picture(study, next(iter(study.plotted)), str(RESULTS)))
-                parts.append(paragraph(study.answer))
+                figure = picture(study, next(iter(study.plotted)), str(RESULTS))
+                blocks[study.name] = [f"**{paragraph(question)}**", figure, paragraph(study.answer)]
+    parts = []
+    for name in FRONT:
+        parts += blocks.get(name, [])
     parts.append("All studies: [gallery](docs/gallery.md); in words: [findings](experiments/FINDINGS.md).")
     return "\n\n".join(parts)

@@ -30,8 +30,9 @@ ANSWER = """\
 - The top estimates are probably too large, because they were selected. Two changes are not compared with each other.
 - Costs are multiples of the reference's. Costs of inference, such as the memory of keys and values, were not measured.
 - What each variant is: [catalogue](catalogue.md). The studies: {studies}.
-- Larger models and budgets: [compute_ladder](../experiments/findings/compute_ladder.md) and
-  [rms_norm](../experiments/findings/rms_norm.md)."""
+- Larger models: [compute_ladder](../experiments/findings/compute_ladder.md) and
+  [rms_norm](../experiments/findings/rms_norm.md); 20 tokens a parameter:
+  [worth_in_steps](../experiments/findings/worth_in_steps.md)."""
 DETAILS = """\
 ## How this was measured
 
