@@ -6,6 +6,7 @@ prints.  A run's name is the path of its file, or of its folder if all files hav
 
 import datetime
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from analysis.sources.roles import NAMES, choose_step, plain, seed_columns
 from analysis.sources.study import study_of
 
 CHART = r"(.+) - (.+?)(?:__MIN|__MAX)?"  # a column of a chart that W&B exported: run, metric
+RECENT = 120  # seconds since its last line in which a run is taken to go on
 
 
 def read_runs(path: Path, request: Request) -> Study:
@@ -106,11 +108,15 @@ def has_row_per_run(logs: dict[Path, Log], request: Request) -> bool:
 
 
 def notes_on_files(folder: Path, files: list[Path], logs: dict[Path, Log]) -> list[str]:
-    """Notes on files that are not read, and on last lines that are not."""
+    """Notes on files that are not read, on last lines that are not, and on runs that seem to go on."""
     unread = [visible(str(file.relative_to(folder))) for file in files if file not in logs]
     unfinished = [visible(str(file.relative_to(folder))) for file, log in logs.items() if log.unfinished]
     notes = note(unread, "not read", "file")
     notes += note(unfinished, "with a last line that has no end, which is not read", "file")
+    newest = max(file.stat().st_mtime for file in logs)
+    if time.time() - newest < RECENT:
+        again = "a verdict on runs that go on is one more look at them, and errs more often"
+        notes.append(f"the newest log is less than {RECENT} s old: analyse the runs when all have ended, as {again}")
     return notes
 
 

@@ -20,6 +20,7 @@ from analysis.sources.points import with_results
 from analysis.sources.roles import Roles, choose_roles
 
 TASK = "runs"
+DENSE = 0.5  # if a larger share of the pairs of configuration and seed has a row, the other pairs are named
 
 
 def study_of(logged: Logged, request: Request, study: str, source: str, created: str) -> Study:
@@ -38,6 +39,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     plan = arrange(cells, request, doubts)
     runs["label"] = runs["cell"].map({cell.id: cell.label for cell in cells})
     runs, on_points, request = with_results(runs, curves, roles, request, doubts)
+    absent = note_on_absent(runs)
     request = request._replace(
         factors=tuple(roles.factors),
         metrics=request.metrics or (roles.metrics[0],),
@@ -64,7 +66,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     remarks = remarks_of(plan, roles.lower, pairing)
     if request != asked:
         remarks.append(f"inferred, and not doubtful; to name it all write: {request.command}")
-    notes = [*notes, *left_out, *on_points]
+    notes = [*notes, *left_out, *on_points, *absent]
     return Study(replace(plan, remarks=remarks), runs, with_runs(curves, runs, roles.factors), notes)
 
 
@@ -154,6 +156,16 @@ def cells_of(runs: pandas.DataFrame, factors: list[str], batches: pandas.Series)
         facts = {"batches": batches[name], "reference": False, **sizes}
         cells.append(Cell(id=name, name=label, label=label, task=TASK, levels=levels, **facts))
     return cells
+
+
+def note_on_absent(runs: pandas.DataFrame) -> list[str]:
+    """A note on the pairs of configuration and seed without a row, if most pairs have one."""
+    labels = runs.groupby(level="cell", sort=False)["label"].first()
+    pairs = pandas.MultiIndex.from_product([labels.index, sorted({*runs["seed"]})])
+    absent = pairs.difference(runs.index, sort=False)
+    if len(runs) <= DENSE * len(pairs):
+        return []
+    return note([f"{labels[cell]} seed {seed}" for cell, seed in absent], "without a row")
 
 
 def with_runs(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:

@@ -89,6 +89,12 @@ def test_a_run_that_was_cut_short_has_no_result_unless_ends_are_its_own(tmp_path
     assert set(read(tmp_path, text, "ends=own").runs["status"]) == {"done"}
 
 
+def test_a_run_without_a_row_is_named(tmp_path):
+    rows = [f"{cell},{seed},{loss(i, seed)}" for i, cell in enumerate("ab") for seed in range(3)]
+    study = read(tmp_path, "\n".join(["ffn,seed,loss", *rows[:-1]]))
+    assert study.notes == ["1 run without a row: b seed 2"] and evidence.effects(study)["n"].item() == 2
+
+
 @pytest.mark.parametrize("line", ["b,1,", "b,1,NA", "b,1,-"])
 def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path, line):
     lines = [f"{cell},{seed},{loss(i, seed)}" for i, cell in enumerate("ab") for seed in range(3)]

@@ -1,7 +1,9 @@
 """What columns of other programs' runs mean: inferred where nothing is doubtful, else proposed as a command."""
 
 import itertools
+import os
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -341,8 +343,12 @@ def test_a_chart_of_wandb(tmp_path):
     assert effects(study)["norm: rms − ln"][0] == 3 and len(study.curves) == 12
 
 
-def test_a_last_line_without_an_end_is_said(tmp_path):
+def test_logs_that_still_grow_are_said(tmp_path):
     lines = {f"{v}-s{s}.log": nanogpt(i, s) for i, v in enumerate(["a", "b"]) for s in (0, 1)}
     place = logs(tmp_path / "logs", lines | {"b-s1.log": nanogpt(1, 1) + "step 60: val lo"})
-    said = "1 file with a last line that has no end, which is not read: b-s1.log"
-    assert analysed(place, "--names", "{x}-s{seed}").notes == [said]
+    unfinished, growing = analysed(place, "--names", "{x}-s{seed}").notes
+    assert unfinished == "1 file with a last line that has no end, which is not read: b-s1.log"
+    assert growing.startswith("the newest log is less than 120 s old")
+    for file in place.iterdir():
+        os.utime(file, (time.time() - 300, time.time() - 300))
+    assert analysed(place, "--names", "{x}-s{seed}").notes == [unfinished]
