@@ -71,7 +71,7 @@ def table_lines(plan: Plan) -> list[str]:
 def row(plan: Plan, cell: Cell) -> list[str]:
     """The row of a configuration."""
     cells = plan.manifest.cells
-    reference = cells[plan.study.cells.drafts[cells.index(cell)].reference]
+    reference = cells[plan.study.drafts[cells.index(cell)].reference]
     label = f"{cell.label} (reference)" if cell.reference else cell.label
     texts = [label, *size(cell.params, reference.params), *size(cell.flops_per_token, reference.flops_per_token)]
     texts.append(f"{100 * (cell.shared_draws or 0):.0f} %")

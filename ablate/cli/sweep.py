@@ -10,7 +10,7 @@ from ablate.config.errors import PlanError, Refused
 from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.formatting.streams import echo, say
-from ablate.planning.composition import ONLY_ONE
+from ablate.planning.plan import ONLY_ONE
 from ablate.planning.reporting import report
 from ablate.planning.runs import Plan
 from ablate.runs.folder import untested

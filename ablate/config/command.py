@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
@@ -52,6 +53,14 @@ class Command:
         if setting is None or not setting.file:
             return problem
         return Problem(f"{setting.file}: {problem.key}", problem.message)
+
+    @contextlib.contextmanager
+    def naming_study_file(self) -> Iterator[None]:
+        """Have the problems of keys that the study file sets name that file."""
+        try:
+            yield
+        except PlanError as error:
+            raise PlanError([self.placed(problem) for problem in error.problems]) from None
 
 
 def read_command(words: Sequence[str], config_dir: str | None) -> tuple[Command, list[Problem]]:

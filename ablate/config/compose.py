@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.config.choices import Choice, Variant, parse_choice
+from ablate.config.claims import Levels
 from ablate.config.depth import value_at
 from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups, default_choices
@@ -48,11 +49,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Composed:
-    """A configuration without a seed, and the text of each group's choice."""
+class Draft:
+    """A cell before it is checked: its configuration without a seed, and what distinguishes it from other cells."""
 
-    config: Config
-    choices: dict[str, str]
+    config: Config  # before anything is resolved or matched
+    choices: dict[str, str]  # the text of each group's choice, after which its folder is named
+    label: str = ""
+    levels: Levels = field(default_factory=dict)
+    reference: int = 0  # the index of the cell that it is compared with
 
 
 class Composer:
@@ -82,7 +86,7 @@ class Composer:
         other.base = self.base
         return other
 
-    def compose(self, settings: Mapping[str, Any], added: Collection[str] = ()) -> Composed:
+    def compose(self, settings: Mapping[str, Any], added: Collection[str] = ()) -> Draft:
         """A configuration with these choices of groups and values of keys; the keys in `added` need not be there."""
         choices = self.all_choices({key: value for key, value in settings.items() if isinstance(value, Choice)})
         config = self.sections(choices)
@@ -92,7 +96,7 @@ class Composer:
         self.resolve(config)
         typed, problems = read_config(config, self.usual)
         self.problems |= dict.fromkeys(problems)
-        return Composed(typed, {group: choice.text for group, choice in choices.items()})
+        return Draft(typed, {group: choice.text for group, choice in choices.items()})
 
     @functools.cached_property
     def usual(self) -> Plain:

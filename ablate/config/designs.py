@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 
 RUNG = "rung"  # the factor of design=ladder
-Cell = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
+Indices = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
 
 
 def size(design: str, counts: Sequence[int]) -> int:
@@ -18,12 +18,12 @@ def size(design: str, counts: Sequence[int]) -> int:
     return 1 + sum(counts)
 
 
-def grid(counts: Sequence[int], reference: Cell) -> list[Cell]:
+def grid(counts: Sequence[int], reference: Indices) -> list[Indices]:
     """Every combination; the last factor varies fastest."""
     return list(itertools.product(*(range(count) for count in counts)))
 
 
-def single_changes(counts: Sequence[int], reference: Cell) -> list[Cell]:
+def single_changes(counts: Sequence[int], reference: Indices) -> list[Indices]:
     """The reference, then each other level of each factor with the reference's levels of all others."""
     cells = [reference]
     for i, count in enumerate(counts):
@@ -33,9 +33,9 @@ def single_changes(counts: Sequence[int], reference: Cell) -> list[Cell]:
     return cells
 
 
-def cumulative(counts: Sequence[int], reference: Cell) -> list[Cell]:
+def cumulative(counts: Sequence[int], reference: Indices) -> list[Indices]:
     """From the first values to the last, one change after another, in the given order."""
-    cells: list[Cell] = [(0,) * len(counts)]
+    cells: list[Indices] = [(0,) * len(counts)]
     for i, count in enumerate(counts):
         for level in range(1, count):
             before = cells[-1]
@@ -43,7 +43,7 @@ def cumulative(counts: Sequence[int], reference: Cell) -> list[Cell]:
     return cells
 
 
-def ladder(counts: Sequence[int], reference: Cell) -> list[Cell]:
+def ladder(counts: Sequence[int], reference: Indices) -> list[Indices]:
     """On every rung, the levels of the last factor, the reference and each change of one other factor."""
     *others, rungs = counts
     changes = single_changes(others, reference[:-1])
@@ -51,7 +51,7 @@ def ladder(counts: Sequence[int], reference: Cell) -> list[Cell]:
 
 
 # The cells of each design for the number of levels of each factor, and the reference's level of each factor.
-DESIGNS: dict[str, Callable[[Sequence[int], Cell], list[Cell]]] = {
+DESIGNS: dict[str, Callable[[Sequence[int], Indices], list[Indices]]] = {
     "grid": grid,
     "one_at_a_time": single_changes,
     "leave_one_out": single_changes,  # of a reference with each factor's last value

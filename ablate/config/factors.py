@@ -11,9 +11,9 @@ from typing import Any
 from ablate.config.choices import Choice, named_settings, with_level_names
 from ablate.config.claims import Level, Levels, level, spell
 from ablate.config.command import Command
-from ablate.config.compose import Composed, Composer
+from ablate.config.compose import Composer, Draft
 from ablate.config.depth import value_at
-from ablate.config.designs import DESIGNS, NOTES, Cell, size
+from ablate.config.designs import DESIGNS, NOTES, Indices, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.ladder import KEYS, RUNG, rungs
@@ -49,18 +49,18 @@ class Design:
     kind: str
     settings: Settings  # of the command and its study file
     factors: list[Factor]
-    cells: list[Cell]  # for each factor, the index of its level
+    cells: list[Indices]  # for each factor, the index of its level
     notes: list[str] = dataclasses.field(default_factory=list)
     rungs: list[Level] = dataclasses.field(default_factory=list)  # the levels of the factor `rung`, of a ladder
 
-    def level_settings(self, cell: Cell) -> dict[str, Any]:
+    def level_settings(self, cell: Indices) -> dict[str, Any]:
         """The values of swept keys in a cell."""
         values: dict[str, Any] = {}
         for factor, i in zip(self.factors, cell, strict=True):
             values |= dict(zip(factor.keys, factor.levels[i], strict=True))
         return values
 
-    def changed_keys(self, cell: Cell) -> list[str]:
+    def changed_keys(self, cell: Indices) -> list[str]:
         """The swept keys that have another level than the reference's."""
         keys = []
         for factor, i in zip(self.factors, cell, strict=True):
@@ -68,7 +68,7 @@ class Design:
                 keys += factor.keys
         return keys
 
-    def settings_of(self, cell: Cell) -> dict[str, Any]:
+    def settings_of(self, cell: Indices) -> dict[str, Any]:
         """All settings of a cell.  Later ones win: those of all cells and its levels, then what comes with a choice in
         parentheses, then the levels that it changes from the reference."""
         values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
@@ -77,13 +77,13 @@ class Design:
             beside |= choice.beside
         return values | beside | {key: values[key] for key in self.changed_keys(cell)}
 
-    def choices_with_settings(self, cell: Cell) -> list[Choice]:
+    def choices_with_settings(self, cell: Indices) -> list[Choice]:
         """The choices of a cell that bring settings of other components."""
         values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
         return [value for value in values.values() if isinstance(value, Choice) and value.beside]
 
 
-def compose_design(command: Command) -> tuple[Design, list[Composed], list[Problem]]:
+def compose_design(command: Command) -> tuple[Design, list[Draft], list[Problem]]:
     """The design of a command, its composed cells, and the problems of both."""
     settings = dict(command.settings)
     for key, setting in settings.items():
@@ -263,22 +263,27 @@ def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]
     return rungs(config, config.ladder), problems
 
 
-def levels_and_factors(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:
-    """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference."""
-    levels: list[Levels] = [{} for _ in cells]
+def with_levels(drafts: list[Draft], design: Design) -> tuple[list[Draft], dict[str, list[Level]], Levels]:
+    """The drafts with their levels and what each is compared with, each factor's distinct levels in the order given,
+    and the levels of the reference."""
+    levels: list[Levels] = [{} for _ in drafts]
     levels_by_factor: dict[str, list[Level]] = {}
     reference: Levels = {}
     for place, factor in enumerate(design.factors):
-        names = level_names_of(place, cells, design)
+        names = level_names_of(place, drafts, design)
         levels_by_factor[factor.name] = list(dict.fromkeys(names[i] for i in sorted(names)))
         if factor.reference is not None:
             reference[factor.name] = names[factor.reference]
         for of_cell, cell in zip(levels, design.cells, strict=True):
             of_cell[factor.name] = names[cell[place]]
-    return levels, levels_by_factor, reference
+    leveled = []
+    for draft, of_cell in zip(drafts, levels, strict=True):
+        compared_with = levels.index(of_cell | reference)
+        leveled.append(dataclasses.replace(draft, levels=of_cell, reference=compared_with))
+    return leveled, levels_by_factor, reference
 
 
-def level_names_of(place: int, cells: list[Composed], design: Design) -> dict[int, Level]:
+def level_names_of(place: int, cells: list[Draft], design: Design) -> dict[int, Level]:
     """The name of each level of a factor, by its index.
 
     What comes with a level may replace the level of another factor.  So a level is named by the cell that has it with
@@ -295,14 +300,14 @@ def level_names_of(place: int, cells: list[Composed], design: Design) -> dict[in
     return names
 
 
-def level_of(cell: Composed, key: str) -> Any:
+def level_of(cell: Draft, key: str) -> Any:
     """A cell's level of a swept key: a group's variant or a key's value."""
     if key in cell.choices:
         return cell.choices[key]
     return level(value_at(cell.config.as_json(), key.split(".")))
 
 
-def labels_of(cells: list[Composed], design: Design) -> list[str]:
+def labels_of(cells: list[Draft], design: Design) -> list[str]:
     """Labels of cells: all levels; where one factor changes at a time the change, and of the first cell all levels."""
     factors = [factor for factor in design.factors if factor.name != RUNG]
     names = [cell_label(cell, factors) for cell in cells]
@@ -324,7 +329,7 @@ def labels_of(cells: list[Composed], design: Design) -> list[str]:
     return labels
 
 
-def cell_label(cell: Composed, factors: list[Factor]) -> str:
+def cell_label(cell: Draft, factors: list[Factor]) -> str:
     """A cell's levels of these factors as text: variants by name, other values as key=value."""
     parts = []
     for factor in factors:

@@ -7,8 +7,8 @@ import json
 from functools import partial
 from typing import Any
 
-from ablate.config.claims import Level, Levels
 from ablate.config.components import bind
+from ablate.config.compose import Draft
 from ablate.config.errors import PlanError, Problem
 from ablate.config.import_path import cores
 from ablate.config.schema import STUDY_KEYS, Config
@@ -17,7 +17,7 @@ from ablate.data.corpus import nothing_prepared
 from ablate.planning.cache import read_cache, write_cache
 from ablate.planning.checks import child
 from ablate.planning.checks.user_code import runs_user_code
-from ablate.planning.study import CHECK, MATCH, TRY, Cells, Draft, Inspection, runs_of
+from ablate.planning.study import CHECK, MATCH, TRY, Inspection, PlannedStudy, runs_of
 
 
 def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> Inspection:
@@ -94,9 +94,9 @@ def from_cache(depends: list[Any]) -> Inspection | None:
         return None
 
 
-def planned_cells(settings: Config, drafts: list[Draft], factors: dict[str, list[Level]], reference: Levels) -> Cells:
-    """The cells of these drafts, with the study's own `settings`; not tried out again.  Raises PlanError."""
-    inspection = inspect_cells(drafts, settings, MATCH)
+def inspected(study: PlannedStudy) -> PlannedStudy:
+    """A study whose drafts have changed, with their rows; they are not tried out again.  Raises PlanError."""
+    inspection = inspect_cells(study.drafts, study.settings, MATCH)
     if inspection.problems:
         raise PlanError(inspection.problems)
-    return Cells(factors, reference, drafts, inspection.rows, inspection.tasks, notes=inspection.notes)
+    return dataclasses.replace(study, rows=inspection.rows, tasks=inspection.tasks)

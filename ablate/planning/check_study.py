@@ -4,13 +4,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ablate.config.choices import Choice, named_settings
 from ablate.config.citations import papers
 from ablate.config.claims import applicable, metric_problems
 from ablate.config.command import Command
-from ablate.config.compose import Composed
+from ablate.config.compose import Draft
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
@@ -18,15 +17,7 @@ from ablate.config.schema import BY_STEPS
 from ablate.formatting import grouped, listed
 from ablate.planning.cells import inspect_cells
 from ablate.planning.checks.child import Failed, one_child
-from ablate.planning.composition import naming_study_file
-from ablate.planning.kernels import with_kernels
-from ablate.planning.study import CHECK, TRY, Cells, CheckedStudy, Draft, Inspection, study_name
-
-
-def check_composed(command: Command, cells: Cells) -> CheckedStudy:
-    """The study of composed cells, with every cell checked.  Raises PlanError and Failed."""
-    with naming_study_file(command):
-        return with_kernels(study_of(command, check_cells(command, cells)))
+from ablate.planning.study import CHECK, TRY, Inspection, PlannedStudy, study_name
 
 
 @contextlib.contextmanager
@@ -39,32 +30,31 @@ def planning() -> Iterator[None]:
         raise PlanError([Problem("", str(error))]) from None
 
 
-def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
+def problems_of_cells(command: Command, drafts: list[Draft]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
-    drafts = [Draft("", {}, 0, cell.config, {}) for cell in cells]
     with one_child():
-        inspection = inspect_cells(drafts, cells[0].config, CHECK)
+        inspection = inspect_cells(drafts, drafts[0].config, CHECK)
     problems = inspection.problems + about_metrics(command, inspection, drafts)
-    return problems + study_problems(cells[0].config)
+    return problems + study_problems(drafts[0].config)
 
 
-def check_cells(command: Command, cells: Cells) -> Cells:
-    """Composed cells checked, matched, counted and tried out.  Raises PlanError."""
-    settings = cells.settings
+def check_cells(command: Command, study: PlannedStudy) -> PlannedStudy:
+    """A composed study with its cells checked, matched, counted and tried out.  Raises PlanError."""
+    settings = study.settings
     # What is wrong with the study's own keys.
     problems = [*study_problems(settings)]
-    configs = [draft.config for draft in cells.drafts]
+    configs = [draft.config for draft in study.drafts]
     problems += idle_problems(keys_set_by(command, with_file=not command.changed), settings, configs)
     problems += match_problems(settings.match, command)
-    inspection = inspect_cells(cells.drafts, settings, CHECK if problems else TRY)
+    inspection = inspect_cells(study.drafts, settings, CHECK if problems else TRY)
     # Claims and the margin depend on what the cells that passed measure.
-    problems = inspection.problems + problems + about_metrics(command, inspection, cells.drafts)
+    problems = inspection.problems + problems + about_metrics(command, inspection, study.drafts)
     wrong_margin = without_unit(settings.margin, (task.measured for task in inspection.tasks.values()))
     if wrong_margin:
         problems.append(Problem("margin", wrong_margin))
     if problems:
         raise PlanError(problems)
-    return dataclasses.replace(cells, rows=inspection.rows, tasks=inspection.tasks, notes=inspection.notes)
+    return dataclasses.replace(study, rows=inspection.rows, tasks=inspection.tasks, notes=inspection.notes)
 
 
 def match_problems(match: str, command: Command) -> list[Problem]:
@@ -91,26 +81,24 @@ def keys_set_by(command: Command, with_file: bool = True) -> set[str]:
     return keys
 
 
-def study_of(command: Command, cells: Cells) -> CheckedStudy:
-    """The study of checked cells: its name, its claims, and further entries of its manifest.  Raises PlanError for
-    claims about missing cells, unless the command line changed the study file's factors."""
-    settings = cells.settings
-    settings = dataclasses.replace(settings, study=settings.study or study_name(settings, cells))
+def with_name_and_claims(command: Command, study: PlannedStudy) -> PlannedStudy:
+    """A checked study with its name, its claims, and further entries of its manifest.  Raises PlanError for claims
+    about missing cells, unless the command line changed the study file's factors."""
+    settings = dataclasses.replace(study.settings, study=study.settings.study or study_name(study))
     # Those of a program are values of its settings.
-    choices = [draft.choices for draft in cells.drafts if cells.rows[0].config]
-    entries: dict[str, Any] = {
-        "remarks": cells.remarks,
+    choices = [draft.choices for draft in study.drafts if study.rows[0].config]
+    entries = study.entries | {
         "papers": papers(choices, command.groups),
         "names": names_in(Path(command.groups.folder)) if command.groups.folder else {},
     }
     file = command.study_file
-    notes = [*cells.notes]
     if file is None:
-        return CheckedStudy(command.typed, settings, cells, entries, notes=notes)
+        return dataclasses.replace(study, settings=settings, entries=entries)
     entries |= {"experiment": file.name, "asks": command.digest, "mirror": file.mirror, **file.texts}
-    claims, left = applicable(file.claims, cells.rows, [row.task for row in cells.rows])
+    claims, left = applicable(file.claims, study.rows, [row.task for row in study.rows])
     if left and not command.changed:
         raise PlanError([Problem(f"{file.file}: {problem.key}", problem.message) for problem in left])
+    notes = [*study.notes]
     reasons = grouped((problem.message, problem.key) for problem in left)  # why a changed study cannot test claims
     notes += [f"not tested here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     criterion = file.replicated
@@ -118,7 +106,9 @@ def study_of(command: Command, cells: Cells) -> CheckedStudy:
     if missing:
         notes.append(f"replicated: is not judged: its claim {missing[0]} has no configurations here")
         criterion = None
-    return CheckedStudy(command.typed, settings, cells, entries, claims, criterion, notes=notes)
+    return dataclasses.replace(
+        study, settings=settings, entries=entries, claims=claims, replicated=criterion, notes=notes
+    )
 
 
 def about_metrics(command: Command, inspection: Inspection, drafts: list[Draft]) -> list[Problem]:

@@ -16,7 +16,7 @@ from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.formatting import first_of
-from ablate.planning.study import NAMED, CheckedStudy
+from ablate.planning.study import NAMED, PlannedStudy
 from ablate.runs.folder import Run, noted, now, untested
 from ablate.runs.key import settings
 from ablate.runs.manifest import read_manifest, readable, studies
@@ -60,7 +60,7 @@ def read_earlier(results: Path, name: str) -> Earlier:
     return Earlier(results, manifest, others, notes)
 
 
-def begun(study: CheckedStudy) -> list[Manifest]:
+def begun(study: PlannedStudy) -> list[Manifest]:
     """The manifests of a study and of its rounds.  They hold choices that were measured once and must not be measured
     again when the study is continued."""
     manifests = []
@@ -71,7 +71,7 @@ def begun(study: CheckedStudy) -> list[Manifest]:
     return manifests
 
 
-def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
+def choose_seeds(study: PlannedStudy, earlier: Earlier) -> list[int]:
     """The seeds that the command asks for; a confirmation takes the first that these cells were never trained with."""
     confirm = study.settings.confirm
     seeds = study.settings.seeds
@@ -81,7 +81,7 @@ def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
         return list(earlier.manifest.seeds)
     confirmed = readable(study.results, study.base)
     used = set(confirmed.seeds) if confirmed else set()
-    for name in {cell.name for cell in study.cells.rows}:
+    for name in {cell.name for cell in study.rows}:
         for folder in (study.results / "runs" / name).glob("s*-*"):
             number = re.match(r"s(\d+)-", folder.name)
             if number:
@@ -90,7 +90,7 @@ def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
     return list(range(first, first + confirm))
 
 
-def looks_so_far(study: CheckedStudy, earlier: Earlier) -> list[Look]:
+def looks_so_far(study: PlannedStudy, earlier: Earlier) -> list[Look]:
     """The looks that a study has had, including the planned ones before the current number of seeds."""
     looks = own_looks(earlier.manifest) if earlier.manifest else []
     logged = [(look.seeds, look.planned) for look in looks]
@@ -138,7 +138,7 @@ def status_of(results: Path, path: str) -> tuple[str, list[str]]:
     return result.status if result else "missing", [f"{error}; that run is trained again" for error in damage]
 
 
-def to_test(study: CheckedStudy, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
+def to_test(study: PlannedStudy, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
     """The finished runs to be tested at further lengths, and notes on them and on those without weights."""
     testable = []
     without = []
@@ -157,7 +157,7 @@ def to_test(study: CheckedStudy, manifest: Manifest, statuses: dict[str, str]) -
     return testable, notes
 
 
-def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
+def with_registrations(manifest: Manifest, study: PlannedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
     """The manifest with its claims, margin and criterion, and their history from the earlier or the tuning's one."""
     old = earlier.manifest
     claims = old.withdrawn | old.claims if old else study.written
@@ -166,7 +166,7 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
     requested = (study.claims, study.settings.margin, study.replicated)
     if not (any(requested) or claims or margin or criterion):
         return manifest
-    rows = study.cells.rows
+    rows = study.rows
     seen = scored(earlier, rows, manifest.runs, statuses)
     if old is None:
         # The tuning's manifest knows nothing of the scored seeds, of which another study may have results.

@@ -6,10 +6,10 @@
 import dataclasses
 from collections import Counter
 
-from ablate.planning.cells import planned_cells
+from ablate.planning.cells import inspected
 from ablate.planning.earlier_runs import begun
 from ablate.planning.runs import can_compile
-from ablate.planning.study import CheckedStudy, in_float32_on_cpu
+from ablate.planning.study import PlannedStudy, in_float32_on_cpu
 from ablate.runs.records import Cell
 
 # FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
@@ -18,16 +18,16 @@ CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the 
 ENOUGH = 1024  # rows of a product; more do not change its rate
 
 
-def with_kernels(study: CheckedStudy) -> CheckedStudy:
+def with_kernels(study: PlannedStudy) -> PlannedStudy:
     """The study with `train.matmul=onednn` and `train.compile=true` where they are `auto` and pay: as its earlier runs
     have them, else as this machine should.  What stays `auto` becomes the default later.  Raises PlanError."""
-    trains = [draft.config.train for draft in study.cells.drafts]
+    trains = [draft.config.train for draft in study.drafts]
     if all(train.matmul != "auto" and train.compile != "auto" for train in trains):
         return study
     matmul, is_compiled = earlier_kernels(study) or fitting_kernels(study)
     drafts = []
     decided = set()
-    for draft, row in zip(study.cells.drafts, study.cells.rows, strict=True):
+    for draft, row in zip(study.drafts, study.rows, strict=True):
         config = draft.config
         if is_compiled and config.train.compile == "auto":
             config = config.with_value("train.compile", True)
@@ -38,13 +38,12 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
         drafts.append(dataclasses.replace(draft, config=config))
     if not decided:
         return study
-    cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
     what = " and ".join(sorted(decided))
     note = f"{what}, which should be faster; train.compile=false train.matmul=torch: neither"
-    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
+    return inspected(dataclasses.replace(study, drafts=drafts, notes=[*study.notes, note]))
 
 
-def earlier_kernels(study: CheckedStudy) -> tuple[str, bool] | None:
+def earlier_kernels(study: PlannedStudy) -> tuple[str, bool] | None:
     """The library and whether to compile that a study was begun with, on any machine; None if it is new."""
     manifests = begun(study)
     if not manifests:
@@ -60,9 +59,9 @@ def earlier_kernels(study: CheckedStudy) -> tuple[str, bool] | None:
     return matmul, is_compiled
 
 
-def fitting_kernels(study: CheckedStudy) -> tuple[str, bool]:
+def fitting_kernels(study: PlannedStudy) -> tuple[str, bool]:
     """The faster library and whether to compile, for the runs of a study's first reference on this machine."""
-    row = next(row for row in study.cells.rows if row.reference)
+    row = next(row for row in study.rows if row.reference)
     config = row.planned_config
     if row.flops_per_step * config.train.steps < LONG[config.train.device]:
         return "torch", False

@@ -15,21 +15,21 @@ from pathlib import Path
 
 from ablate.config.claims import Level, Levels
 from ablate.config.command import Command, digest_of
-from ablate.config.compose import Composed
+from ablate.config.compose import Draft
 from ablate.config.designs import DESIGNS, NOTES, size
 from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import Design, factors_of, levels_and_factors
+from ablate.config.factors import Design, factors_of, with_levels
 from ablate.config.groups import read_groups
 from ablate.config.launchers import hydra_problems
 from ablate.config.program_keys import CODE, RUNNING, config_of, with_program_file, word_of
 from ablate.config.schema import Config
 from ablate.config.study_file import is_one_of
 from ablate.config.words import MOST, Setting, read_words
-from ablate.planning.check_study import study_of
+from ablate.planning.check_study import with_name_and_claims
 from ablate.planning.revisions import revision_facts, revision_notes, uncommitted_note, with_revisions
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
-from ablate.planning.study import Cells, CheckedStudy, Draft
+from ablate.planning.study import PlannedStudy
 from ablate.program.order import digest_of as hash_of
 from ablate.program.words import Request, read_request
 from ablate.runs.naming import measured_as
@@ -79,8 +79,7 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
         changed = any(settings[key].text != text for key, text in of_file.items() if not is_one_of(key, RUNNING))
         digest = digest_of(file, settings, set(file.settings))
         composed_of = dataclasses.replace(composed_of, changed=changed, digest=digest)
-    study = study_of_program(request, design, config, composed_of)
-    study = dataclasses.replace(study, command=typed_command, request=request)
+    study = study_of_program(typed_command, request, design, config, composed_of)
     plan = dataclasses.replace(next_round(study), launcher=request.launcher)
     results = Path(config.results_dir)
     notes = [*uncommitted_note(request, results), *(notes_on(request, results) if plan.todo else [])]
@@ -142,29 +141,28 @@ def design_of(settings: dict[str, Setting], config: Config) -> tuple[Design, lis
     return Design(kind, settings, compared, DESIGNS[kind](counts, reference), notes), problems
 
 
-def study_of_program(request: Request, design: Design, config: Config, command: Command) -> CheckedStudy:
+def study_of_program(
+    typed_command: str, request: Request, design: Design, config: Config, command: Command
+) -> PlannedStudy:
     """The study of a program: its configurations, name and claims.  Raises PlanError for claims about missing ones."""
-    composed = []
+    drafts = []
     for cell in design.cells:
         fixed = {name: values[0] for name, values in request.settings.items()}
-        composed.append(Composed(config, fixed | design.level_settings(cell)))
-    levels, factors, reference = levels_and_factors(composed, design)
-    rows = []
-    for of_settings, of_cell in zip(composed, levels, strict=True):
-        rows.append(cell_of(request, of_settings.choices, of_cell, of_cell == reference))
+        drafts.append(Draft(config, fixed | design.level_settings(cell)))
+    drafts, factors, reference = with_levels(drafts, design)
+    rows = [cell_of(request, draft.choices, draft.levels, draft.levels == reference) for draft in drafts]
     if config.study is None:
         config = dataclasses.replace(config, study=study_name(request, factors, config.design, rows))
-    drafts = []
-    for of_settings, row in zip(composed, rows, strict=True):
-        drafts.append(Draft(row.label, row.levels, levels.index(reference), config, of_settings.choices))
     remarks = list(design.notes)
     if len(rows) == 1:
         remarks.append("only one configuration; for a comparison give a setting several values, as in bias=true,false")
     direction: Way = "min" if request.lower_is_better else "max"
     task = TaskFacts(name=name_of(request), metrics={measured_as(request.metric): direction})
-    study = study_of(command, Cells(factors, reference, drafts, rows, {TASK: task}, remarks))
-    entries = {"program": request.command, "endpoint": request.metric, "track": config.track}
-    return dataclasses.replace(study, entries=study.entries | entries)
+    entries = {"remarks": remarks, "program": request.command, "endpoint": request.metric, "track": config.track}
+    study = PlannedStudy(
+        typed_command, config, factors, reference, drafts, rows, {TASK: task}, entries, request=request
+    )
+    return with_name_and_claims(command, study)
 
 
 def cell_of(request: Request, values: dict[str, str], levels: Levels, is_reference: bool) -> Cell:

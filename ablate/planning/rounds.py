@@ -18,13 +18,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ablate.config.claims import Levels
+from ablate.config.compose import Draft
 from ablate.config.errors import PlanError, Problem
 from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.schema import BY_STEPS, Config
 from ablate.formatting import counted, first_of
-from ablate.planning.cells import planned_cells
+from ablate.planning.cells import inspected
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Cells, CheckedStudy, Draft
+from ablate.planning.study import PlannedStudy
 from ablate.planning.tuning import tuned, tuning_problems
 from ablate.runs.manifest import readable
 from ablate.runs.records import Manifest
@@ -43,7 +44,7 @@ NAMED = 6  # configurations that a note names
 Ratios = dict[int, list[float]]  # the multiples of each reference's steps, ascending, by the place of its cell
 
 
-def next_round(study: CheckedStudy) -> Plan:
+def next_round(study: PlannedStudy) -> Plan:
     """The first round of a study with something left to train, else its last; its `ended` are those before it."""
     ended: dict[str, Plan] = {}  # of several plans of one study the last
     for plan in rounds_of(study):
@@ -54,7 +55,7 @@ def next_round(study: CheckedStudy) -> Plan:
     return dataclasses.replace(plan, ended=list(ended.values()), requested=study)
 
 
-def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
+def rounds_of(study: PlannedStudy) -> Iterator[Plan]:
     """The plans of a command's rounds, each made when the runs of the one before have ended.  Raises PlanError."""
     problems = tuning_problems(study) + step_equivalents_problems(study)
     if problems:
@@ -67,7 +68,7 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
         yield from looks(study)
 
 
-def looks(study: CheckedStudy) -> Iterator[Plan]:
+def looks(study: PlannedStudy) -> Iterator[Plan]:
     """The study's plan, or with seeds=auto its plan at each look until all is decided."""
     if study.settings.seeds != "auto":
         yield plan_runs(study)
@@ -106,15 +107,15 @@ def measures_worth(settings: Config) -> bool:
     return bool(settings.step_equivalents) or settings.design == "ladder"
 
 
-def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
+def step_equivalents_problems(study: PlannedStudy) -> list[Problem]:
     """What is wrong with `step_equivalents`, or with the steps of a ladder's rungs."""
     settings = study.settings
     if not measures_worth(settings):
         return []
-    least = min(row.planned_config.train.steps for row in study.cells.rows)
-    if not study.cells.swept:
+    least = min(row.planned_config.train.steps for row in study.rows)
+    if not study.swept:
         message = "nothing varies here; sweep a key, or leave it out"
-    elif STEPS in study.cells.swept:
+    elif STEPS in study.swept:
         message = f"sets {STEPS} by itself; leave one of them out"
     elif settings.match == BY_STEPS:
         message = f"match={BY_STEPS} gives configurations other steps than their reference; write another match"
@@ -130,17 +131,17 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def with_other_steps(study: CheckedStudy) -> Iterator[Plan]:
+def with_other_steps(study: PlannedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by those of its references' runs for other numbers of steps; the study's last
     one comes again at the end."""
-    references = counted(len(references_of(study.cells)), "reference")
+    references = counted(len(references_of(study)), "reference")
     note = f"then {references} for 0.8, 1.25 and 1.6 times the steps, same seeds; for more or fewer where a loss lies "
     note += "beyond"
     name = f"{study.name}-{COMPANION}"
     entries = study.entries | {COMPANION: name}
     for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
         yield dataclasses.replace(plan, more=True)
-        ratios = ratios_so_far(plan.study.cells, readable(plan.results, name))
+        ratios = ratios_so_far(plan.study, readable(plan.results, name))
         while True:
             others = other_steps(plan, name, ratios)
             yield others
@@ -151,16 +152,16 @@ def with_other_steps(study: CheckedStudy) -> Iterator[Plan]:
     yield dataclasses.replace(plan, more=False, notes=[text for text in plan.notes if text != note])
 
 
-def references_of(cells: Cells) -> list[int]:
+def references_of(study: PlannedStudy) -> list[int]:
     """The places of the references that are trained for other numbers of steps: on a ladder those at its learning
     rate."""
-    places = range(len(cells.rows))
-    return [i for i in places if cells.rows[i].reference and not at_other_rate(cells.rows[i].levels.get(RUNG))]
+    places = range(len(study.rows))
+    return [i for i in places if study.rows[i].reference and not at_other_rate(study.rows[i].levels.get(RUNG))]
 
 
-def stratum(levels: Levels, cells: Cells) -> Levels:
+def stratum(levels: Levels, study: PlannedStudy) -> Levels:
     """The levels of a cell in the factors that are not compared."""
-    return {key: levels.get(key) for key in cells.factors if key not in cells.reference}
+    return {key: levels.get(key) for key in study.factors if key not in study.reference}
 
 
 def distinct_ratios(steps: int) -> list[float]:
@@ -171,14 +172,14 @@ def distinct_ratios(steps: int) -> list[float]:
     return sorted(ratios.values())
 
 
-def ratios_so_far(cells: Cells, earlier: Manifest | None) -> Ratios:
+def ratios_so_far(study: PlannedStudy, earlier: Manifest | None) -> Ratios:
     """The multiples of each reference's steps that are trained first, with what earlier commands have added."""
     ratios = {}
-    for i in references_of(cells):
-        row = cells.rows[i]
+    for i in references_of(study):
+        row = study.rows[i]
         planned = set()
         for cell in earlier.cells if earlier else []:
-            if stratum(cell.levels, cells) == stratum(row.levels, cells):
+            if stratum(cell.levels, study) == stratum(row.levels, study):
                 planned.add(cell.planned_config.train.steps)
         steps = row.planned_config.train.steps
         multiples = distinct_ratios(steps)
@@ -191,32 +192,31 @@ def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
     settings = dataclasses.replace(
         plan.study.settings, study=name, seeds=plan.manifest.seeds, confirm=None, match="none", design="grid", zip=[]
     )
-    cells = other_steps_cells(plan.study.cells, ratios, settings)
-    labels = dict.fromkeys(row.label for row in cells.rows)
+    study = inspected(at_other_steps(plan.study, ratios, settings))
+    labels = dict.fromkeys(row.label for row in study.rows)
     note = f"runs of the reference for other numbers of steps: {first_of(labels, NAMED)}"
-    entries = {"exchange_of": plan.study.name, "remarks": []}
-    study = CheckedStudy(plan.study.command, settings, cells, entries, notes=[note], more=True)
-    return plan_runs(study, plan.further_seeds)
+    return plan_runs(dataclasses.replace(study, notes=[note]), plan.further_seeds)
 
 
-def other_steps_cells(cells: Cells, ratios: Ratios, settings: Config) -> Cells:
-    """The references at these multiples of their steps; `settings` has the study's own keys."""
-    is_one_number = len({cells.rows[i].planned_config.train.steps for i in ratios}) == 1
+def at_other_steps(study: PlannedStudy, ratios: Ratios, settings: Config) -> PlannedStudy:
+    """The references of a study at these multiples of their steps, as a study with these settings."""
+    is_one_number = len({study.rows[i].planned_config.train.steps for i in ratios}) == 1
     levels: dict[float, int | str] = {}
     drafts: list[Draft] = []
     for i, multiples in ratios.items():
-        draft = cells.drafts[i]
-        config = cells.rows[i].planned_config
+        draft = study.drafts[i]
+        config = study.rows[i].planned_config
         reference = len(drafts) + multiples.index(1.0)
         for ratio in multiples:
             steps = scaled(config.train.steps, ratio)
             levels[ratio] = steps if is_one_number else f"x{ratio:g}"  # else strata share only the ratio
             label = f"{draft.label}, {steps} steps"
-            place = stratum(draft.levels, cells) | {STEPS: levels[ratio]}
-            drafts.append(Draft(label, place, reference, with_steps(config, steps), draft.choices))
-    factors = {key: values for key, values in cells.factors.items() if key not in cells.reference}
+            place = stratum(draft.levels, study) | {STEPS: levels[ratio]}
+            drafts.append(Draft(with_steps(config, steps), draft.choices, label, place, reference))
+    factors = {key: values for key, values in study.factors.items() if key not in study.reference}
     factors[STEPS] = [levels[ratio] for ratio in sorted(levels)]
-    return planned_cells(settings, drafts, factors, {STEPS: levels[1.0]})
+    entries = {"exchange_of": study.name, "remarks": []}
+    return PlannedStudy(study.command, settings, factors, {STEPS: levels[1.0]}, drafts, entries=entries, more=True)
 
 
 def with_steps(config: Config, steps: int) -> Config:
@@ -238,7 +238,7 @@ def further(plan: Plan, others: Plan, ratios: Ratios) -> Ratios:
     others_by_reference = means_by_reference(others)
     wider = {}
     for i, multiples in ratios.items():
-        row = plan.study.cells.rows[i]
+        row = plan.study.rows[i]
         sign = 1 if lower_is_better(plan.manifest, metrics[row.id]) else -1
         scored = sign * by_reference[row.id].dropna()
         reached = sign * others_by_reference[row.id]

@@ -17,7 +17,7 @@ from ablate.execution.pool import Order
 from ablate.formatting import counted, grouped
 from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier
-from ablate.planning.study import CheckedStudy, comparison_notes
+from ablate.planning.study import PlannedStudy, comparison_notes
 from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
 from ablate.runs.key import run_key, torch_version
@@ -30,13 +30,13 @@ GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 class Plan:
     """A round of a command: its manifest, the state of its runs, and notes for the user."""
 
-    study: CheckedStudy
+    study: PlannedStudy
     manifest: Manifest
     statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done without some eval.lengths
     notes: list[str]
     more: bool = False  # whether another round of the same command follows
     ended: list[Plan] = dataclasses.field(default_factory=list)  # earlier rounds, with nothing left to train
-    requested: CheckedStudy | None = None  # the study of the command
+    requested: PlannedStudy | None = None  # the study of the command
     launcher: list[str] = dataclasses.field(default_factory=list)  # overrides of Hydra's own settings
 
     @property
@@ -76,9 +76,7 @@ class Plan:
         if self.study.settings.timing == "isolated" or request:
             runs = in_turn(runs)
         cells = {cell.id: cell for cell in self.manifest.cells}
-        values = {
-            row.id: draft.choices for row, draft in zip(self.study.cells.rows, self.study.cells.drafts, strict=True)
-        }
+        values = {row.id: draft.choices for row, draft in zip(self.study.rows, self.study.drafts, strict=True)}
         todo = set(self.todo)
         results = str(self.results)
         user = self.study.settings.user
@@ -159,21 +157,21 @@ def device_problem(plan: Plan) -> Problem | None:
     return None
 
 
-def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -> Plan:
+def plan_runs(study: PlannedStudy, further_seeds: Sequence[int] | None = None) -> Plan:
     """The plan of a study, given the results of earlier commands.  `further_seeds` are those of a ladder's lower rungs,
     if another study has chosen them.  Raises PlanError if it would replace earlier results."""
     earlier = earlier_runs.read_earlier(study.results, study.name)
-    refuse_replacing(earlier, study.cells.rows)
+    refuse_replacing(earlier, study.rows)
     looks = earlier_runs.looks_so_far(study, earlier)
     requested = earlier_runs.choose_seeds(study, earlier)
     seen = {seed for look in looks if look.planned != study.looks for seed in look.seeds} - {*requested}
     seeds = sorted([*requested, *seen])
     if further_seeds is None:
         further_seeds = earlier_runs.seeds_of_lower_rungs(seeds, looks)
-    cells = study.cells.rows
+    cells = study.rows
     if study.settings.is_private:  # the study's name is in the keys of private runs
         cells = [dataclasses.replace(row, config=row.planned_config.with_value("study", study.name)) for row in cells]
-    cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.cells.factors)]
+    cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.factors)]
     if study.request:
         runs = program_runs(study, seeds)
     else:
@@ -189,7 +187,7 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
         *earlier.notes,
         *study.notes,
         *seed_notes(study, sorted(seen)),
-        *([] if study.request else comparison_notes(study.cells, study.settings.tune.key)),
+        *([] if study.request else comparison_notes(study)),
         *damage,
         *(run_again(earlier, runs) if study.request else trained_again(study.results, runs, cells, statuses)),
         *testing,
@@ -210,12 +208,12 @@ def planned_runs(cells: Sequence[Cell], seeds: Sequence[int]) -> list[PlannedRun
     return runs
 
 
-def program_runs(study: CheckedStudy, seeds: Sequence[int]) -> list[PlannedRun]:
+def program_runs(study: PlannedStudy, seeds: Sequence[int]) -> list[PlannedRun]:
     """The runs of a program with these seeds."""
     assert study.request
     runs = []
     for seed in seeds:
-        for cell, draft in zip(study.cells.rows, study.cells.drafts, strict=True):
+        for cell, draft in zip(study.rows, study.drafts, strict=True):
             name = study.request.run_name(draft.choices, seed)
             runs.append(PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{name}"))
     return runs
@@ -230,7 +228,7 @@ def run_again(earlier: Earlier, runs: list[PlannedRun]) -> list[str]:
 
 
 def new_manifest(
-    study: CheckedStudy,
+    study: PlannedStudy,
     earlier: Earlier,
     cells: list[Cell],
     runs: list[PlannedRun],
@@ -239,7 +237,7 @@ def new_manifest(
 ) -> Manifest:
     """The manifest of a study, without its claims, margin and criterion."""
     keys = study.settings
-    factors = study.cells.factors
+    factors = study.factors
     sequential = None
     if study.looks:
         sequential = Sequential(looks=study.looks, at=keys.seeds, max=study.looks[-1])
@@ -256,20 +254,20 @@ def new_manifest(
         tier=keys.tier,
         factors=factors,
         components=[] if study.request else [name for name in factors if {*VARIED} & {*name.split("+")}],
-        reference=study.cells.reference,
+        reference=study.reference,
         timing=keys.timing if keys.timing == "isolated" else None,
         seeds=seeds,
         sequential=sequential,
         confirms=study.base if keys.confirm else None,
         looks=[*looks, *earlier_runs.looks_of_others(earlier, cells, runs)],
-        tasks=study.cells.tasks,
+        tasks=study.tasks,
         cells=cells,
         runs=runs,
         **study.entries,
     )
 
 
-def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
+def seed_notes(study: PlannedStudy, seen: list[int]) -> list[str]:
     """Notes on seeds that stay because they were `seen`, on planned looks and timing."""
     notes = []
     if seen:

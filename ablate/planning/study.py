@@ -1,4 +1,4 @@
-"""A checked study: its cells, settings, claims, notes and manifest entries.  Needs no torch."""
+"""A study before its runs: its cells, settings, claims, notes and manifest entries.  Needs no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ablate.config.claims import Claim, Criterion, Levels
+from ablate.config.claims import Claim, Criterion, Level, Levels
+from ablate.config.compose import Draft
 from ablate.config.errors import Problem
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record
@@ -22,17 +23,6 @@ CHECK = 1  # inspect the settings of cells
 MATCH = 2  # and match their budgets
 TRY = 3  # and try out what they build
 AT_ONCE = 5  # seeds of `auto` before the first look
-
-
-@dataclasses.dataclass(frozen=True)
-class Draft:
-    """A cell before it is checked."""
-
-    label: str
-    levels: Levels
-    reference: int  # the index of the cell that it is compared with
-    config: Config  # as composed, before anything is resolved or matched
-    choices: dict[str, str]  # of groups, after which its folder is named
 
 
 class Inspection(Record):
@@ -53,52 +43,16 @@ def runs_of(drafts: list[Draft], settings: Config) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cells:
-    """The cells of a study with its factors: as composed, and once they are checked and counted as in manifests."""
-
-    factors: dict[str, list[Any]]
-    reference: dict[str, Any]  # the reference level of each compared factor
-    drafts: list[Draft]
-    rows: list[Cell] = dataclasses.field(default_factory=list)
-    tasks: dict[str, TaskFacts] = dataclasses.field(default_factory=dict)  # by fingerprint
-    remarks: list[str] = dataclasses.field(default_factory=list)  # for readers of the results
-    notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
-
-    @property
-    def settings(self) -> Config:
-        """The configuration with the study's own keys."""
-        return self.drafts[0].config
-
-    @property
-    def swept(self) -> list[str]:
-        """The swept keys; of a zipped factor all."""
-        return [key for name in self.factors for key in name.split("+")]
-
-
-def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
-    """Notes on warm-ups that never end, and on optimisers compared at one learning rate."""
-    notes = []
-    configs = [row.planned_config for row in cells.rows]
-    endless = [(config.optim.warmup, config.train.steps) for config in configs]
-    endless = sorted((warmup, steps) for warmup, steps in endless if warmup >= steps)
-    if endless:
-        warmup, steps = endless[0]
-        note = f"optim.warmup={warmup} lasts for all of train.steps={steps}: the learning rate never stops rising; "
-        notes.append(f"{note}for a tenth of the steps write optim.warmup={max(1, steps // 10)}")
-    rates = {config.optim.lr for config in configs}
-    if "optim" in cells.swept and "optim.lr" not in (*cells.swept, tuned) and len(rates) == 1:
-        note = f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not "
-        notes.append(f"{note}another; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own")
-    return notes
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckedStudy:
-    """A round of a command, without its seeds and runs."""
+class PlannedStudy:
+    """A round of a command, without its seeds and runs: composed, then checked, then with its name and its claims."""
 
     command: str  # as typed
-    settings: Config  # the configuration with the study's own keys, including its name
-    cells: Cells
+    settings: Config  # the configuration with the study's own keys
+    factors: dict[str, list[Level]]
+    reference: Levels  # the reference level of each compared factor
+    drafts: list[Draft]
+    rows: list[Cell] = dataclasses.field(default_factory=list)  # the drafts as manifests have them, once checked
+    tasks: dict[str, TaskFacts] = dataclasses.field(default_factory=dict)  # by fingerprint
     entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # further entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)  # as written
     replicated: Criterion | None = None
@@ -107,6 +61,11 @@ class CheckedStudy:
     looks: list[int] = dataclasses.field(default_factory=list)  # with seeds=auto: the number of seeds at each look
     more: bool = False  # whether another round of the same command follows
     request: Request | None = None  # how a program is run; the `choices` of its drafts are values of its settings
+
+    @property
+    def swept(self) -> list[str]:
+        """The swept keys; of a zipped factor all."""
+        return [key for name in self.factors for key in name.split("+")]
 
     @property
     def base(self) -> str:
@@ -125,19 +84,37 @@ class CheckedStudy:
         return Path(self.settings.results_dir).absolute()
 
 
+def comparison_notes(study: PlannedStudy) -> list[str]:
+    """Notes on warm-ups that never end, and on optimisers compared at one learning rate."""
+    notes = []
+    configs = [row.planned_config for row in study.rows]
+    endless = [(config.optim.warmup, config.train.steps) for config in configs]
+    endless = sorted((warmup, steps) for warmup, steps in endless if warmup >= steps)
+    if endless:
+        warmup, steps = endless[0]
+        note = f"optim.warmup={warmup} lasts for all of train.steps={steps}: the learning rate never stops rising; "
+        notes.append(f"{note}for a tenth of the steps write optim.warmup={max(1, steps // 10)}")
+    rates = {config.optim.lr for config in configs}
+    if "optim" in study.swept and "optim.lr" not in (*study.swept, study.settings.tune.key) and len(rates) == 1:
+        note = f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not "
+        notes.append(f"{note}another; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own")
+    return notes
+
+
 def in_float32_on_cpu(config: Config) -> bool:
     """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
-def study_name(own: Config, cells: Cells) -> str:
-    """The default name of a study: its factors and a hash of all but the seeds.  `own` holds the study's own keys."""
-    rows = [[row.name, settings(row.planned_config), row.task] for row in cells.rows]
-    content: list[Any] = [cells.factors, cells.reference, own.match, rows]
-    if own.design != "grid":
-        content.append(own.design)
-    if own.tune.key is not None:
-        content.append(dataclasses.asdict(own.tune))  # not the chosen value
+def study_name(study: PlannedStudy) -> str:
+    """The default name of a study: its factors and a hash of all but the seeds."""
+    keys = study.settings
+    rows = [[row.name, settings(row.planned_config), row.task] for row in study.rows]
+    content: list[Any] = [study.factors, study.reference, keys.match, rows]
+    if keys.design != "grid":
+        content.append(keys.design)
+    if keys.tune.key is not None:
+        content.append(dataclasses.asdict(keys.tune))  # not the chosen value
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    head = "-".join(key.replace("/", "_").replace("+", "-") for key in cells.factors) or "single"
+    head = "-".join(key.replace("/", "_").replace("+", "-") for key in study.factors) or "single"
     return f"{head[:60]}-{digest[:6]}"

@@ -16,9 +16,9 @@ from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import SECTIONS, TUNING_SEEDS, WHOLE
 from ablate.config.words import key_of
 from ablate.formatting import counted, flat, is_number, nearest, show
-from ablate.planning.cells import planned_cells
+from ablate.planning.cells import inspected
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import PlannedStudy
 from ablate.runs import records
 from ablate.runs.folder import Run
 from ablate.runs.manifest import readable
@@ -33,7 +33,7 @@ LIMIT = 4  # values by which a grid is extended, on each side
 SHARED = (*WHOLE, "train", "eval", "data", "seed")
 
 
-def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
+def tuned(study: PlannedStudy) -> Generator[Plan, None, PlannedStudy]:
     """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
     tune = study.settings.tune
     requested = typed_values(str(tune.key), tune.values)
@@ -45,9 +45,9 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
         means: list[Means] = []
         best: list[int] = []
         ends: list[int] = []
-        for row, trials in zip(study.cells.rows, trials_of(study, plan), strict=True):
+        for row, trials in zip(study.rows, trials_of(study, plan), strict=True):
             means.append([None if scores is None else statistics.fmean(scores) for scores in trials])
-            lowest = choose(means[-1], is_loss(study.cells.tasks[row.task]))
+            lowest = choose(means[-1], is_loss(study.tasks[row.task]))
             chosen = lowest if tune.rule == "best" else smallest_near(grid, trials, lowest)
             best.append(chosen)
             if trials[lowest] is not None:
@@ -69,7 +69,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     return dataclasses.replace(result, entries=entries, written=written.claims)
 
 
-def with_earlier_values(study: CheckedStudy, requested: list[Any]) -> list[Any]:
+def with_earlier_values(study: PlannedStudy, requested: list[Any]) -> list[Any]:
     """The requested values, with those that earlier commands have added."""
     earlier = readable(study.results, f"{study.base}-tune")
     if study.settings.tune.extend and earlier:
@@ -79,13 +79,13 @@ def with_earlier_values(study: CheckedStudy, requested: list[Any]) -> list[Any]:
     return requested
 
 
-def trials_of(study: CheckedStudy, plan: Plan) -> list[Trials]:
+def trials_of(study: PlannedStudy, plan: Plan) -> list[Trials]:
     """The scores of each cell's tuning runs: of the first metric of its task on the validation split."""
-    cells = study.cells.rows
+    cells = study.rows
     paths = {(run.cell, run.seed): run.path for run in plan.manifest.runs}
     trials: list[Trials] = [[] for _ in cells]
     for place, row in enumerate(plan.manifest.cells):  # value by value
-        metric = validation_metric(study.cells.tasks[row.task])
+        metric = validation_metric(study.tasks[row.task])
         scores = []
         for seed in tuning_seeds(study):
             result = Run(plan.results, paths[row.id, seed]).result()
@@ -106,7 +106,7 @@ def is_loss(task: TaskFacts) -> bool:
     return task.metrics[task.measured] == "min"
 
 
-def tuning_seeds(study: CheckedStudy) -> list[int]:
+def tuning_seeds(study: PlannedStudy) -> list[int]:
     """The seeds that try each value."""
     return list(TUNING_SEEDS[: study.settings.tune.seeds])
 
@@ -132,15 +132,14 @@ def smallest_near(grid: Grid, trials: Trials, best: int) -> int:
     return least
 
 
-def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
+def tuning_study(study: PlannedStudy, grid: Grid) -> PlannedStudy:
     """Every cell at every value, value by value, on tuning seeds and the validation split.  Raises PlanError."""
     tune = study.settings.tune
     key = str(tune.key)
-    cells = study.cells
     values = [level(value) for value in grid]
     drafts = []
     for place, value in enumerate(grid):
-        for draft in cells.drafts:
+        for draft in study.drafts:
             # Values are chosen by the whole validation split, regardless of speed.
             config = draft.config.with_value("eval.lengths", []).with_value("eval.val_share", 1.0)
             config = config.with_value("timing", "shared").with_value(key, value)
@@ -148,48 +147,50 @@ def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
             drafts.append(
                 dataclasses.replace(
                     draft,
-                    label=f"{draft.label} + {label}" if cells.factors else label,
+                    label=f"{draft.label} + {label}" if study.factors else label,
                     levels=draft.levels | {key: values[place]},
-                    reference=place * len(cells.drafts) + draft.reference if cells.factors else 0,
+                    reference=place * len(study.drafts) + draft.reference if study.factors else 0,
                     config=config,
                 )
             )
     settings = dataclasses.replace(
         study.settings, study=f"{study.base}-tune", seeds=tuning_seeds(study), confirm=None, timing="shared"
     )
-    reference = cells.reference or {key: values[0]}
-    metrics = list(dict.fromkeys(validation_metric(cells.tasks[row.task]) for row in cells.rows))
-    return dataclasses.replace(
+    metrics = list(dict.fromkeys(validation_metric(study.tasks[row.task]) for row in study.rows))
+    tuning = dataclasses.replace(
         study,
         settings=settings,
-        cells=planned_cells(settings, drafts, cells.factors | {key: values}, reference),
+        factors=study.factors | {key: values},
+        reference=study.reference or {key: values[0]},
+        drafts=drafts,
         entries=study.entries
         | {"tunes": study.base, "tune": records.Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]},
         notes=[tuning_note(study, len(grid), metrics)],
         more=True,
     )
+    return inspected(tuning)
 
 
-def tuning_note(study: CheckedStudy, values: int, metrics: list[str]) -> str:
+def tuning_note(study: PlannedStudy, values: int, metrics: list[str]) -> str:
     """What a plan says of tuning and of what follows it."""
     tune = study.settings.tune
-    cells = counted(len(study.cells.rows), "configuration")
+    cells = counted(len(study.rows), "configuration")
     note = f"tuning first: {tune.key} of {cells} at {values} values, {counted(tune.seeds, 'seed')} each, "
     return f"{note}by {' or '.join(metrics)}; then the study at the tuned values"
 
 
-def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[int]) -> CheckedStudy:
+def tuned_study(study: PlannedStudy, grid: Grid, means: list[Means], best: list[int]) -> PlannedStudy:
     """The study with each cell at its best value, and the record of its tuning.  Raises PlanError."""
     tune = study.settings.tune
     key = str(tune.key)
     drafts = []
-    for draft, place in zip(study.cells.drafts, best, strict=True):
+    for draft, place in zip(study.drafts, best, strict=True):
         drafts.append(dataclasses.replace(draft, config=draft.config.with_value(key, grid[place])))
-    cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
+    study = inspected(dataclasses.replace(study, drafts=drafts))
     rows = []
     chosen = {}
     values = []
-    for row, place, scores in zip(cells.rows, best, means, strict=True):
+    for row, place, scores in zip(study.rows, best, means, strict=True):
         reason = doubt(key, grid, place, scores)
         notes = [f"{row.label}: {reason}"] if reason else []
         rows.append(dataclasses.replace(row, notes=row.notes + notes))
@@ -208,7 +209,7 @@ def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[
         rule = " (the smallest that differs from the best by no more than a standard error)"
     return dataclasses.replace(
         study,
-        cells=dataclasses.replace(cells, rows=rows),
+        rows=rows,
         entries=study.entries | {"tuning": tuning},
         notes=[*study.notes, f"{key} by tuning{rule}: {', '.join(values)}"],
     )
@@ -262,7 +263,7 @@ def extended(grid: list[Any], requested: Sequence[Any], best: Iterable[int]) -> 
     return wider
 
 
-def tuning_problems(study: CheckedStudy) -> list[Problem]:
+def tuning_problems(study: PlannedStudy) -> list[Problem]:
     """Problems of the `tune` keys."""
     tune = study.settings.tune
     if tune.key is not None:
@@ -273,20 +274,20 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
     return []
 
 
-def key_problem(study: CheckedStudy, key: str) -> Problem | None:
+def key_problem(study: PlannedStudy, key: str) -> Problem | None:
     """Why a key cannot be tuned, if so."""
     match = study.settings.match
     if key.split(".")[0] in SHARED:
         message = f"{key} is the same for all values; tune a key of the model or of optim, such as optim.lr"
         return Problem("tune.key", message)
-    if key in study.cells.swept:
+    if key in study.swept:
         return Problem("tune.key", f"{key} is swept already; leave it out of the sweep, or out of tune.key")
     if key in [key_of(word) for word in shlex.split(study.command)]:
         return Problem("tune.key", f"{key} is given, too, and tuning chooses it; leave {key}=... out")
     if key in CHOSEN.get(match, ()):
         return Problem("tune.key", f"match={match} chooses {key}; tune another key, or write match=none")
     lacking = []
-    for draft in study.cells.drafts:
+    for draft in study.drafts:
         if key not in flat(draft.config.as_json()):
             lacking.append(draft)
     if not lacking:
@@ -297,7 +298,7 @@ def key_problem(study: CheckedStudy, key: str) -> Problem | None:
     return Problem("tune.key", f"{lacking[0].label} has no {key}; {hint}")
 
 
-def values_problem(study: CheckedStudy) -> Problem | None:
+def values_problem(study: PlannedStudy) -> Problem | None:
     """What is wrong with the values, or with how they are to be tried."""
     tune = study.settings.tune
     try:

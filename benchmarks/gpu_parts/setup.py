@@ -83,9 +83,9 @@ def one_cell(words: list[str]) -> Any:
     """The cell of a command line, checked and counted.  Raises ValueError where it does not pass."""
     from ablate.config.command import read_command
     from ablate.planning.checks.validate import Validator
-    from ablate.planning.plan import compose_cells
+    from ablate.planning.plan import compose_study
 
-    [cell] = compose_cells(*read_command(tuple(words), None)).drafts
+    [cell] = compose_study(*read_command(tuple(words), None)).drafts
     passed, problems = Validator().validate([cell.config])
     if problems:
         raise ValueError("; ".join(map(str, problems)))

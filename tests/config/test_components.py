@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from composed import check_study
 from conftest import latest
 from empty_task import Blank, some_shape
 from reference_config import CONFIG, component
@@ -19,7 +20,6 @@ from ablate.config.groups import CONF, PACKAGE
 from ablate.config.schema import COMPONENTS, SECTIONS, typed
 from ablate.model.build import build_model, offered
 from ablate.model.shape import ModelShape
-from ablate.planning.plan import check_study
 from ablate.runs.folder import Run
 from ablate.training.trainer import Trainer
 
@@ -210,7 +210,7 @@ PLANNED = {"train": {"parallel", "devices", "memory"}, "eval": {"lengths"}}
 
 
 def test_every_key_of_the_frame_is_read_by_a_run(small, tmp_path, untried):
-    config = check_study(latest(*small, "train.diagnostics=true"), None).cells.rows[0].config
+    config = check_study(latest(*small, "train.diagnostics=true"), None).rows[0].config
     read: dict[str, set[str]] = {name: set() for name in ("model", "train", "optim", "eval", "seed")}
     noted = {name: noting(getattr(config, name), keys) for name, keys in read.items()}
     run = Run(tmp_path, "run")

@@ -8,8 +8,8 @@ from ablate.config.command import read_command
 from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, comment_words, description, groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
-from ablate.planning.plan import compose_cells
-from ablate.planning.study import Cells
+from ablate.planning.plan import compose_study
+from ablate.planning.study import PlannedStudy
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
@@ -64,14 +64,15 @@ def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings
     assert [capped[name]["soft_cap"] for name in ("window", "gqa")] == [20, 20] and capped["window"]["window"] == 6
 
 
-def composition(*words: str) -> Cells:
+def composition(*words: str) -> PlannedStudy:
     """A command line up to its cells, which nothing has checked."""
-    return compose_cells(*read_command(words, None))
+    return compose_study(*read_command(words, None))
 
 
 def test_what_a_variant_does_not_take_from_the_preset_is_reported():
     def remarks(*words):
-        return [line for line in composition("+preset=gemma2", *words).remarks if "gemma2" in line or "reaches" in line]
+        lines = composition("+preset=gemma2", *words).entries["remarks"]
+        return [line for line in lines if "gemma2" in line or "reaches" in line]
 
     assert not remarks("attention=window") and not remarks()
     assert remarks("attention=mha,gqa") == ["attention=mha has no kv_heads, soft_cap; what gemma2 sets is not applied"]

@@ -16,7 +16,7 @@ from ablate.config.command import read_command
 from ablate.config.files import read_plain
 from ablate.config.groups import CONF, experiments, groups
 from ablate.config.study_file import value_text
-from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
+from ablate.planning.plan import Plan, PlanError, compose_study, plan_study
 from ablate.runs.files import write_json
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest
@@ -88,7 +88,7 @@ def finish(planned: Plan) -> None:
 
 def test_a_file_is_a_study_and_the_command_line_wins(folder):
     def shape(*overrides):
-        made = compose_cells(*read_command(("+experiment=mine", *overrides), str(folder.path)))
+        made = compose_study(*read_command(("+experiment=mine", *overrides), str(folder.path)))
         return made.settings.study, made.factors, made.settings.seeds, made.settings.model.layers
 
     assert shape() == ("glu", FACTORS, 2, 1)

@@ -13,8 +13,8 @@ from ablate.config.command import read_command
 from ablate.config.depth import folder_choice
 from ablate.config.factors import cell_name
 from ablate.config.schema import Config
-from ablate.planning.plan import compose_cells
-from ablate.planning.study import Cells
+from ablate.planning.plan import compose_study
+from ablate.planning.study import PlannedStudy
 from ablate.runs.key import renamed, settings
 from ablate.runs.tables import class_name
 
@@ -30,10 +30,10 @@ ABSENT = "absent"  # stands for a section or a setting that is there in what a c
 Settings = dict[str, Any]
 
 
-def composed(command: str) -> Cells:
-    """The composed cells of a command as a shell takes it, before widths or steps are matched."""
+def composed(command: str) -> PlannedStudy:
+    """The composed study of a command as a shell takes it, before widths or steps are matched."""
     words = [word for word in shlex.split(command) if word not in ("ablate", "-m")]
-    return compose_cells(*read_command(words, None))
+    return compose_study(*read_command(words, None))
 
 
 def run_settings(config: Config) -> Settings:

@@ -26,9 +26,9 @@ def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan):
     assert manifest.reference == {"attention": "mha"}
     assert [cell.label for cell in manifest.cells] == ["mha", "2window+mha", "window...+mha"]
     assert [cell.name.split("-")[4] for cell in manifest.cells] == ["mha", "2window+mha", "5window+mha"]
-    kinds = [[type(block.attention).__name__ for block in built(cell).blocks] for cell in found.study.cells.rows]
+    kinds = [[type(block.attention).__name__ for block in built(cell).blocks] for cell in found.study.rows]
     assert kinds[1] == ["Window", "Window", "MHA"] * 2 and kinds[2] == ["Window"] * 5 + ["MHA"]
-    assert all(block.attention.query.bias is not None for block in built(found.study.cells.rows[1]).blocks)
+    assert all(block.attention.query.bias is not None for block in built(found.study.rows[1]).blocks)
     assert any("attention=window" in key for key in manifest.papers), "papers of what a pattern is made of are cited"
 
 
@@ -72,11 +72,11 @@ def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
 
 
 def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan):
-    (cell,) = plan("residual=post+deepnorm", "norm=rms+ln", "seeds=1", "model.layers=2").study.cells.rows
+    (cell,) = plan("residual=post+deepnorm", "norm=rms+ln", "seeds=1", "model.layers=2").study.rows
     assert built(cell).final_norm is None, "neither style has one"
     assert [type(block).__name__ for block in built(cell).blocks[:2]] == ["PostNorm", "DeepNorm"]
     assert not [note for note in cell.notes if "outside of the layers" in note]
-    (cell,) = plan("norm=ln+rms", "model.norm_embeddings=true", "model.layers=2").study.cells.rows
+    (cell,) = plan("norm=ln+rms", "model.norm_embeddings=true", "model.layers=2").study.rows
     model = built(cell)
     assert [type(block.norms[0]).__name__ for block in model.blocks[:2]] == ["LayerNorm", "RMSNorm"]
     assert {type(norm).__name__ for norm in (model.embed_norm, model.final_norm)} == {"RMSNorm"}

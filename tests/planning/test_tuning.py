@@ -251,7 +251,7 @@ def test_real_runs_are_tuned_and_scored(small, tmp_path):
 def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan):
     planned = plan("norm=ln,rms", *TUNE, "eval.val_share=0.5", "eval.lengths=[8]")
     tuning = {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in planned.manifest.cells}
-    scored = {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in planned.requested.cells.rows}
+    scored = {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in planned.requested.rows}
     assert tuning == {(1.0,)} and scored == {(0.5, 8)}
 
 

@@ -155,7 +155,7 @@ UNUSED = (
     "survey",
     "attempt",
     "resolve_auto",
-    "check_study",
+    "check_cells",
     "Claim",
     "Manifest",
 )

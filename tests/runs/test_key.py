@@ -9,12 +9,12 @@ import numpy
 import pytest
 import torch
 import yaml
+from composed import check_study
 from conftest import SHAPE, STEPS
 
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
-from ablate.planning.plan import check_study
 from ablate.runs import key as identity
 from ablate.runs.code_digest import Code
 from ablate.runs.key import batches, cell_id, is_foreign, numbers, run_key
@@ -50,7 +50,7 @@ OF_BATCHES = {"data.context", "data.order", "train.batch_size", "seed.data"}
 @pytest.fixture(scope="module")
 def config(text) -> Config:
     overrides = (*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results")
-    return check_study(overrides, None).cells.rows[0].config
+    return check_study(overrides, None).rows[0].config
 
 
 def settings() -> Iterator[tuple[str, str]]:
@@ -159,7 +159,7 @@ HASHED = {
 @pytest.mark.parametrize("words", HASHED)
 def test_the_settings_of_a_cell_hash_as_in_all_runs_so_far(words, text):
     overrides = [*words.split(), *SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results"]
-    [row] = check_study(overrides, None).cells.rows
+    [row] = check_study(overrides, None).rows
     name = cell_id(row.name, row.config, "f")
     digest = identity.provenance(row.config, 0, "f").numbers
     assert (name, digest[:16]) == HASHED[words]
@@ -172,7 +172,7 @@ def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config):
 
 def test_a_tracking_service_of_the_user_makes_no_run_user_code(small):
     """Runs of user code have private processes, and no CUDA graphs."""
-    config = check_study(tuple(small), None).cells.rows[0].config
+    config = check_study(tuple(small), None).rows[0].config
     tracked = config.with_value("track", [{"_target_": "my_tracking.MLflow"}])
     assert is_foreign(tracked) and not is_foreign(numbers(tracked))
 

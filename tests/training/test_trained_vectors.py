@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from composed import check_study
 from conftest import latest
 
 from ablate.config.errors import PlanError
 from ablate.config.schema import Config
 from ablate.data.task import build_task
 from ablate.model.build import initialised_model
-from ablate.planning.plan import check_study, plan_study
+from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run
 from ablate.training import vectors
 from ablate.training.trainer import Interrupted, Trainer
@@ -33,7 +34,7 @@ def cache(tmp_path, monkeypatch) -> None:
 def configured(small: list[str], name: str, *more: str) -> Config:
     """The resolved configuration of a cell with trained vectors."""
     given = [*small, f"embedding={name}", *CHEAP.get(name, []), *more]
-    found: Config = check_study(latest(*given), None).cells.rows[0].config
+    found: Config = check_study(latest(*given), None).rows[0].config
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from composed import check_study
 from conftest import latest
 from model_variants import COVER
 from reference_config import component
@@ -20,7 +21,6 @@ from ablate.data.task import Batch, build_task
 from ablate.execution.train_run import with_facts
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
-from ablate.planning.plan import check_study
 from ablate.runs.folder import Run
 from ablate.runs.records import Result
 from ablate.training import checkpoint, gradients
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("untried", "checks_here")
 
 def configured(small: list[str], *overrides: str) -> dict[str, Any]:
     """The resolved configuration of one cell."""
-    config: Config = check_study(latest(*small, *LOOP, *overrides), None).cells.rows[0].config
+    config: Config = check_study(latest(*small, *LOOP, *overrides), None).rows[0].config
     return config
 
 
@@ -209,8 +209,8 @@ def test_gradients_are_not_clipped_with_null(small, tmp_path):
 
 
 def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(small, tmp_path, monkeypatch):
-    cells = check_study(latest(*small, *LOOP, "keep=all"), None).cells
-    trainer = trainer_of(cells.rows[0].config, tmp_path)
+    rows = check_study(latest(*small, *LOOP, "keep=all"), None).rows
+    trainer = trainer_of(rows[0].config, tmp_path)
     now = [0.0]
     trainer.clock = Clock()
     monkeypatch.setattr(clocks, "time", clock(now))
@@ -231,14 +231,14 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(sm
     times = {"data": 5, "forward_backward": 5, "optimiser": 5, "evaluate": 4, "log": 6, "checkpoint": 1}
     seconds = {phase: count * 10**i for i, (phase, count) in enumerate(times.items())}
     assert trainer.clock.seconds == dict.fromkeys(PHASES, 0) | seconds
-    result = with_facts(Result(status="done", final={}), trainer, cells.rows[0])
+    result = with_facts(Result(status="done", final={}), trainer, rows[0])
     assert result.step_seconds == 111 and result.tokens_per_second == pytest.approx(4 * 16 / 111)
 
 
 def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(small, tmp_path, monkeypatch):
     config = configured(small, "train.steps=40", "train.eval_every=20")
     now = [0.0]
-    cell = check_study(latest(*small), None).cells.rows[0]
+    cell = check_study(latest(*small), None).rows[0]
     slow = dict.fromkeys(range(10), 100.0) | dict.fromkeys(range(24, 34), 50.0)
 
     def took(asked):

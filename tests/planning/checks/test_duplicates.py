@@ -4,13 +4,14 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from composed import check_study
 from model_variants import ALONE
 
 from ablate.config.groups import defaults, groups
 from ablate.planning import cache
 from ablate.planning.checks import duplicates
 from ablate.planning.checks.duplicates import refuse_equal
-from ablate.planning.plan import PlanError, check_study
+from ablate.planning.plan import PlanError
 
 SAME = "make the same network"
 SEPARATE = "design=one_at_a_time"
@@ -69,7 +70,7 @@ def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan, refused)
 
 def test_classes_of_one_name_need_variants_of_their_own(small):
     """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
-    [row] = check_study(small, None).cells.rows
+    [row] = check_study(small, None).rows
     config = row.planned_config
     nodes = [config.norm | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
     budget = SimpleNamespace(unused=())
