@@ -1,4 +1,4 @@
-"""Texts in files, read as streams: plain text, lines of JSON and Parquet, also compressed; and Python's own source."""
+"""Texts in files, read as streams: plain text and lines of JSON, also compressed; and Python's own source."""
 
 import bz2
 import codecs
@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from ablate.config.errors import one_line
-from ablate.config.extra import extra
 from ablate.config.files import parse_json
 from ablate.formatting import instead
 
 PART = 1 << 16  # characters; a text file of a large corpus is cut at line ends into documents of about this size
 ROWS = 512  # rows of a table in memory at a time
-BUFFER = 1 << 20  # bytes of a Parquet file read at a time
 RATIO = 3  # bytes of text per byte of a compressed file, about
-KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "lines", ".parquet": "parquet"}
+LINES = (".jsonl", ".ndjson", ".json")  # how the names of files with lines of JSON end
 ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by how a file begins
 CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeError)
@@ -45,8 +43,7 @@ class Document(NamedTuple):
 @dataclass(frozen=True)
 class Files:
     """The documents of a file, of all files in a folder, or of those that match a glob pattern: each text file, and the
-    text in `column` of each line of JSON and each row of a Parquet file.  `validation` and `test` name held-out files
-    in the same way."""
+    text in `column` of each line of JSON.  `validation` and `test` name held-out files in the same way."""
 
     path: str
     column: str = "text"
@@ -57,7 +54,7 @@ class Files:
     def title(self) -> str:
         """A name for the corpus."""
         name = Path(self.path).stem.strip("*")
-        for suffix in KINDS:
+        for suffix in LINES:
             name = name.removesuffix(suffix)
         return name or "text"
 
@@ -96,8 +93,7 @@ class Files:
         """About how many bytes of text it has, judging from the sizes of its files."""
         size = 0
         for _, (file, _) in self.parts():
-            is_compressed = file.suffix in OPENERS or kind_of(file) == "parquet"
-            size += file.stat().st_size * (RATIO if is_compressed else 1)
+            size += file.stat().st_size * (RATIO if file.suffix in OPENERS else 1)
         return size
 
     def parts(self) -> list[tuple[str, Any]]:
@@ -155,24 +151,22 @@ def stamp(file: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def kind_of(file: Path) -> str:
-    """`lines` of JSON, `parquet` or `text`, by the last part of its name that is no compression."""
+def has_lines(file: Path) -> bool:
+    """Whether a file holds lines of JSON, by the last part of its name that is no compression."""
     suffixes = [suffix for suffix in file.suffixes if suffix not in OPENERS]
-    return KINDS.get(suffixes[-1], "text") if suffixes else "text"
+    return bool(suffixes) and suffixes[-1] in LINES
 
 
 def refuse_binary(text: bytes, file: Path) -> None:
     """Raise ValueError for bytes that are no text."""
     if b"\0" in text or len(text.translate(None, CONTROL)) < 0.9 * len(text):
-        raise ValueError(f"data.path: {file} is binary, not text; name text files, in a folder with a 'GLOB'")
+        how = "name text files, in a folder with a 'GLOB'; data=hf reads Parquet"
+        raise ValueError(f"data.path: {file} is binary, not text; {how}")
 
 
 def read_texts(file: Path, column: str, cut: bool) -> Iterator[tuple[str, bytes]]:
     """The texts of a file, each with its place in it."""
-    kind = kind_of(file)
-    if kind == "parquet":
-        yield from read_parquet(file, column)
-    elif kind == "lines":
+    if has_lines(file):
         yield from read_lines(file, column)
     elif cut:
         yield from cut_text(file)
@@ -227,23 +221,6 @@ def as_bytes(text: Any, column: str, where: str) -> bytes:
     if not isinstance(text, str | None):
         raise ValueError(f"data.column={column} of {where} holds something else than text; name a column of strings")
     return (text or "").encode(errors="replace")  # JSON may hold half of a character
-
-
-def read_parquet(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
-    """The texts of a column of a Parquet file, with the numbers of their rows."""
-    parquet = extra("pyarrow.parquet", f"data.path={file}")
-    arrow_error = extra("pyarrow", "").ArrowException
-    number = 0
-    try:
-        table = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)  # else a row group is in memory whole
-        if column not in table.schema_arrow.names:
-            raise ValueError(f"data.column={column} is not in {file}; {instead(column, table.schema_arrow.names)}")
-        for batch in table.iter_batches(ROWS, columns=[column]):
-            for text in batch.column(0).to_pylist():
-                yield f":{number}", as_bytes(text, column, str(file))
-                number += 1
-    except arrow_error as error:
-        raise ValueError(f"data.path: {file} is damaged or no Parquet file ({one_line(error)[:120]})") from None
 
 
 class StandardLibrary(Files):

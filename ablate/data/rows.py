@@ -1,4 +1,4 @@
-"""Documents in a text column of a Hugging Face dataset, from the hub or from a folder of `save_to_disk`."""
+"""Documents in a text column of a Hugging Face dataset, from the hub or from a folder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,29 +64,32 @@ class Rows:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a saved dataset; None for one of the hub."""
+        """The folder of a dataset; None for one of the hub."""
         folder = Path(self.name).expanduser().absolute()
         return folder if self.name and folder.exists() else None
 
     def load(self) -> Any:
-        """The dataset, or several by split: from its folder, or from the hub and the library's cache.  Raises
+        """The dataset, or several by split: of `save_to_disk`, of Parquet files, or of the hub.  Raises
         ValueError."""
         datasets = extra("datasets", "data=hf")
         try:
-            if self.folder is not None and self.config is None:
+            if self.folder is not None and self.config is None and any(self.folder.rglob("state.json")):
                 return datasets.load_from_disk(str(self.folder))
-            return datasets.load_dataset(self.name, self.config)
+            return datasets.load_dataset(str(self.folder or self.name), self.config)
         except Exception as error:  # of the library: a folder can hold anything, and the hub refuse it
             why = one_line(error)[:200]
-        where = "name a folder of save_to_disk, or a dataset of the hub (and data.config) that can be reached"
+        where = (
+            "name a folder of save_to_disk or Parquet, or a dataset of the hub (and data.config) that can be reached"
+        )
         raise ValueError(f"data.name={self.name} cannot be loaded ({why}); {where}")
 
     def recipe(self) -> dict[str, Any]:
-        """What the text depends on: of a saved dataset its files with their sizes and times, without loading a library;
+        """What the text depends on: of one in a folder its files with their sizes and times, without loading a library;
         one of the hub does not change in the library's cache."""
         files: list[Path] = []
         if self.folder is not None:  # other .arrow files there are the library's cache
-            files = sorted([*self.folder.rglob("data-*.arrow"), *self.folder.rglob("state.json")])
+            for pattern in ("data-*.arrow", "state.json", "*.parquet"):
+                files += sorted(self.folder.rglob(pattern))
         stamps = [[str(file), *stamp(file)] for file in files]
         return {"dataset": [self.name, self.config, self.splits, self.column], "files": stamps}
 

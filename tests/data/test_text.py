@@ -90,7 +90,7 @@ def refused(path: Path | str, **settings: Any) -> str:
     return message
 
 
-@pytest.mark.parametrize("kind", [*LINES, "parquet"])
+@pytest.mark.parametrize("kind", LINES)
 def test_rows_that_cannot_be_read_are_a_line(tmp_path, kind):
     folder = write_rows(tmp_path / "rows", kind, ROWS)
     assert "did you mean text?" in refused(folder, column="txt")
@@ -98,7 +98,7 @@ def test_rows_that_cannot_be_read_are_a_line(tmp_path, kind):
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
     message = refused(folder)
-    assert any(words in message for words in ("cut short", "no line of JSON", "damaged")), message
+    assert any(words in message for words in ("cut short", "no line of JSON")), message
 
 
 PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9

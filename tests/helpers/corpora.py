@@ -121,11 +121,7 @@ def write_rows(folder: Path, kind: str, rows: list[str]) -> Path:
     """Documents as a file, or files, of a format: the kind is the ending of their names."""
     folder.mkdir()
     lines = "".join(json.dumps({"id": i, "text": row}) + "\n" for i, row in enumerate(rows)).encode()
-    if kind == "parquet":
-        arrow = pytest.importorskip("pyarrow")
-        table = arrow.table({"id": range(len(rows)), "text": rows})
-        pytest.importorskip("pyarrow.parquet").write_table(table, folder / "a.parquet", row_group_size=50)
-    elif kind == "txt":
+    if kind == "txt":
         for i, row in enumerate(rows):
             (folder / f"{i:05}.txt").write_text(row)
     else:
