@@ -9,7 +9,6 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.formatting import CROSSED, columns, counted, number, ranged
-from ablate.program.checks import fails_alike, shows_nothing
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
@@ -158,10 +157,6 @@ def next_steps(study: Study, results: Path) -> list[str]:
     figures = "figures: ablate analyse"
     if results != Path(os.environ.get("ABLATE_RESULTS", "results")):
         figures += f" --results-dir {shlex.quote(str(results))}"
-    if manifest.program and fails_alike(study):
-        return ["all ended runs failed in the same way: correct the command or the program", figures]
-    if manifest.program and shows_nothing(study):  # as a remark says
-        return [figures]
     status = study.runs["status"]
     unfinished = int(status.isin(["missing", "failed"]).sum())
     if unfinished:

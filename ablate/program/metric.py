@@ -16,7 +16,7 @@ from typing import Any
 
 from ablate.formatting import first_of
 from ablate.program.event_files import read_tensorboard, read_wandb
-from ablate.runs.logs import ASSIGNED, HIGHER, LOWER, PAIR, VALUE, read_log, words_of
+from ablate.runs.logs import ASSIGNED, VALUE, read_log
 from ablate.runs.readers import FAULTS, read_table_log, read_trainer
 from ablate.runs.tables import EACH_STEP
 
@@ -67,9 +67,7 @@ def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[S
         rows += source.rows
     names = [name for row in rows for name in row if name not in EACH_STEP]
     if not names:
-        text = output[-LAST_CHARACTERS:]
-        names = [match[1] for match in ASSIGNED.finditer(text)]
-        names += [match[1] for match in PAIR.finditer(text) if words_of(match[1])[-1] in LOWER | HIGHER]
+        names = [match[1] for match in ASSIGNED.finditer(output[-LAST_CHARACTERS:])]
     raise NoMetric(f"it printed no {metric}, and wrote none into its folder{what_it_has(metric, names)}")
 
 
@@ -79,8 +77,8 @@ def what_it_has(metric: str, names: list[str]) -> str:
         return ""
     names = list(dict.fromkeys(names))
     same_end = [name for name in names if words_in_name(name)[-1:] == words_in_name(metric)[-1:]]
-    evaluated = [name for name in same_end if not name.startswith("train")]
-    near = [*evaluated, *same_end, *difflib.get_close_matches(metric, names)]
+    same_end.sort(key=lambda name: name.startswith("train"))
+    near = same_end or difflib.get_close_matches(metric, names)
     hint = f"; did you mean metric={shlex.quote(near[0])}?" if near else ""
     return f"; it has {first_of(names, MOST_NAMES)}{hint}"
 

@@ -176,13 +176,17 @@ def pathspec_without_results(repository: Path, results: Path) -> list[str]:
 
 def uncommitted(repository: Path, results: Path) -> list[str]:
     """Changed and new files of the working tree, which no revision but `.` has."""
-    paths = [*git_paths(repository, "diff", "--name-only", "HEAD"), *untracked(repository)]
-    return [path for path in paths if not (repository / path).resolve().is_relative_to(results.resolve())]
+    changed = git_paths(repository, "diff", "--name-only", "HEAD")
+    return outside(results, repository, [*changed, *untracked(repository)])
 
 
 def ignored_paths(repository: Path, results: Path) -> list[str]:
     """Files and folders of the working tree that git ignores, which no tree has; without caches and environments."""
-    paths = [path for path in ignored(repository) if not is_cache(path)]
+    return outside(results, repository, [path for path in ignored(repository) if not is_cache(path)])
+
+
+def outside(results: Path, repository: Path, paths: list[str]) -> list[str]:
+    """The paths of a repository that are not in the results folder."""
     return [path for path in paths if not (repository / path).resolve().is_relative_to(results.resolve())]
 
 

@@ -94,7 +94,7 @@ def test_a_revert_is_a_step(session, capsys):
 @pytest.mark.parametrize(
     ("source", "words", "message"),
     [
-        ("main", [], "is no range of commits"),
+        ("main...begun", [], "git does not know main...begun"),
         ("nothing..main", [], "git does not know nothing..main"),
         ("main..begun", [], "oldest first"),
         ("lacks.tsv", [], "cannot be read"),

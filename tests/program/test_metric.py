@@ -51,7 +51,7 @@ def test_a_name_behind_another_word_is_another_metric(output, metric, tmp_path):
         (LINES, "loss", "; it has train/loss and val/loss; did you mean metric=val/loss?"),
         (LINES, "val/acc", "; it has train/loss and val/loss"),
         ("train loss: 1.5\nval loss: 2.0", "loss", "; it has train/loss and val/loss; did you mean metric=val/loss?"),
-        ("val loss 2.09", "loss", "; it has val loss; did you mean metric='val loss'?"),
+        ("val loss: 2.09", "loss", "; it has val/loss; did you mean metric=val/loss?"),
         ("val_bbp: 0.9", "val_bpb", "; it has val_bbp; did you mean metric=val_bbp?"),
         ("done", "loss", "it printed no loss, and wrote none into its folder"),
     ],
