@@ -12,7 +12,6 @@ from torch import Tensor
 from ablate.config.extra import extra
 from ablate.data.sequence import FIRST, PAD, blank, encode
 from ablate.data.task import Batch, HeldOut, Task, generator
-from ablate.formatting import instead
 
 FORMATS = ("full", "long", "medium", "short")
 
@@ -114,8 +113,7 @@ def write_dates(key: str, name: str, years: tuple[int, ...], formats: tuple[str,
     try:
         locale = core.Locale.parse(name)
     except (ValueError, TypeError, core.UnknownLocaleError):
-        locales = extra("babel.localedata", "data=dates").locale_identifiers()
-        raise ValueError(f"data.{key}={name} is no locale that Babel has; {instead(name, locales)}") from None
+        raise ValueError(f"data.{key}={name} is no locale that Babel has; write one such as en_GB") from None
     return tuple(dates.format_date(day, format=form, locale=locale) for day in days_of([*years]) for form in formats)
 
 

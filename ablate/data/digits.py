@@ -79,9 +79,7 @@ def split_by_class(labels: np.ndarray) -> dict[str, np.ndarray]:
     parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
     for label in np.unique(labels):
         members = generator("digits", label).permutation(np.flatnonzero(labels == label))
-        val = round(VAL * len(members))
-        test = round(TEST * len(members))
-        parts["train"].append(members[:val])
-        parts["val"].append(members[val:test])
-        parts["test"].append(members[test:])
-    return {split: generator("digits", split).permutation(np.concatenate(part)) for split, part in parts.items()}
+        borders = [round(VAL * len(members)), round(TEST * len(members))]
+        for split, part in zip(parts, np.split(members, borders), strict=True):
+            parts[split].append(part)
+    return {split: generator("digits", split).permutation(np.concatenate(members)) for split, members in parts.items()}

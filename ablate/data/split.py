@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,11 +45,9 @@ def cut_documents(documents: Sequence[int], lengths: Sequence[int]) -> dict[str,
     """The first 90 % of each document for train, then 5 % for val, then 5 % for test."""
     parts: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
     for i in documents:
-        val = int(lengths[i] * 0.9)
-        test = int(lengths[i] * 0.95)
-        parts["train"].append((i, 0, val))
-        parts["val"].append((i, val, test))
-        parts["test"].append((i, test, lengths[i]))
+        borders = [0, int(lengths[i] * 0.9), int(lengths[i] * 0.95), lengths[i]]
+        for split, (start, end) in zip(parts, pairwise(borders), strict=True):
+            parts[split].append((i, start, end))
     return parts
 
 

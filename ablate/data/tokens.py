@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ NUMPY = b"\x93NUMPY"
 HELD_OUT = re.compile("(?<![a-z])(val|test)")  # how words begin in the names of held-out shards
 KINDS = ("uint16", "uint32", "uint8", "int32", "int64")
 MANY = 32  # ids, of which every second is not small by chance
-SLOW = 1 << 29  # tokens that take a while to read
 NOTE = "held-out shards are taken as they are: copies of training text in them are not looked for"
 
 
@@ -115,9 +113,6 @@ class TokenFiles:
         self, files: dict[str, list[Path]], shards: dict[str, list[np.ndarray]], tokens: dict[str, Shards]
     ) -> Corpus:
         """Read all shards: check the ids, and compute what is known of them.  Raises ValueError."""
-        total = sum(len(tokens[split]) for split in tokens)
-        if total > SLOW:
-            print(f"ablate: {self.title}: reading {total / 1e9:.0f} billion tokens, once", file=sys.stderr, flush=True)
         digests = []
         for split in files:
             for file, ids in zip(files[split], shards[split], strict=True):
