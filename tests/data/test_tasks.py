@@ -174,7 +174,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mlm", {"mask_rate": 0.0}, r"mask_rate must be .*, not 0.0"),
     ("digits", {"patch": 3}, r"patch=3 must divide"),
     ("digits", {"context": 15}, r"patch=2 needs data\.context of at least 16, not 15"),
-    ("dates", {"source": "en_GBB"}, r"did you mean en_GB\?"),
+    ("dates", {"source": "en_GBB"}, "write one such as en_GB"),
     ("dates", {"formats": ["wide"]}, r"write some of \[full"),
     ("dates", {"context": 31}, r"needs data\.context of at least 32, not 31"),
     ("dates", {"formats": ["long", "medium"], "years": [1998, 1999]}, "two answers"),
