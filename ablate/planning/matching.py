@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 
+from ablate.config.compose import Draft
 from ablate.config.depth import is_patterned
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.schema import BY_STEPS
@@ -47,24 +48,24 @@ QUANTITIES: dict[str, tuple[str, Amount]] = {
 }
 
 
-def match_cells(match: str, cells: list[Checked], labels: list[str], references: list[int]) -> list[Checked]:
-    """The cells matched to their references `cells[references[i]]`.  Raises PlanError."""
+def match_cells(match: str, cells: list[Checked], drafts: list[Draft]) -> list[Checked]:
+    """The checked cells of these drafts, matched to their references.  Raises PlanError."""
     if match == "none":
         return cells
     lacking = []
-    for label, cell in zip(labels, cells, strict=True):
+    for draft, cell in zip(drafts, cells, strict=True):
         if is_patterned(cell.config.ffn) or "hidden" not in cell.config.ffn:
-            lacking.append(label)
+            lacking.append(draft.label)
     if lacking and match != BY_STEPS:
         message = f"the FFN of {first_of(lacking, 3)} has no single width (ffn.hidden) to choose"
         raise PlanError([Problem("match", f"{message}; leave it out or write match=none")])
     matched = []
     problems = []
-    for label, cell, reference in zip(labels, cells, references, strict=True):
+    for draft, cell in zip(drafts, cells, strict=True):
         try:
-            matched.append(match_cell(match, cell, cells[reference]))
+            matched.append(match_cell(match, cell, cells[draft.reference]))
         except BadComponent as error:
-            problems.append(Problem(error.key or "match", f"{label}: {first_line(error)}"))
+            problems.append(Problem(error.key or "match", f"{draft.label}: {first_line(error)}"))
     if problems:
         raise PlanError(problems)
     return matched

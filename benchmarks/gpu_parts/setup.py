@@ -85,8 +85,8 @@ def one_cell(words: list[str]) -> Any:
     from ablate.planning.checks.validate import Validator
     from ablate.planning.plan import compose_study
 
-    [cell] = compose_study(*read_command(tuple(words), None)).drafts
-    passed, problems = Validator().validate([cell.config])
+    [draft] = compose_study(*read_command(tuple(words), None)).drafts
+    passed, problems = Validator().validate([draft])
     if problems:
         raise ValueError("; ".join(map(str, problems)))
     return passed[0]

@@ -10,6 +10,7 @@ import platform
 import random
 import tempfile
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,11 +112,12 @@ def configuration(text: Path, *words: str) -> Config:
 
 def resolved(words: list[str], **sections: Any) -> Config:
     """A command line's one cell, checked but not counted, with other sections in place of its own."""
-    config = composed(*words).config
+    draft = composed(*words)
+    config = draft.config
     for name, section in sections.items():
         config = config.with_value(name, section)
     with patch("ablate.planning.checks.validate.once", return_value=SimpleNamespace(hidden=None)):
-        [checked], problems = VALIDATOR.validate([config])
+        [checked], problems = VALIDATOR.validate([replace(draft, config=config)])
     assert not problems
     return checked.config
 

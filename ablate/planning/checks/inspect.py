@@ -26,20 +26,17 @@ from ablate.runs.records import SOLVED, Cell, TaskFacts
 def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
     """Check cells, match each to its reference and try it out on a small copy; `settings` has the study's own keys.
     Later steps are left out after problems, and after `until`.  Texts are prepared only if all checks pass."""
-    configs = [draft.config for draft in drafts]
-    labels = [draft.label for draft in drafts]
     with one_thread():
         validator = Validator()
         with nothing_prepared():
-            checked, problems = validator.validate(configs, labels)
-        if not problems and len(checked) < len(configs) and until > CHECK:
-            checked, problems = validator.validate(configs, labels)
+            checked, problems = validator.validate(drafts)
+        if not problems and len(checked) < len(drafts) and until > CHECK:
+            checked, problems = validator.validate(drafts)
         if problems or until == CHECK:
             tasks = {cell.task.fingerprint: describe_task(cell) for cell in checked}
             return Inspection(tasks=tasks, problems=problems)
         try:
-            references = [draft.reference for draft in drafts]
-            checked = match_cells(settings.match, checked, labels, references)
+            checked = match_cells(settings.match, checked, drafts)
             rows = [describe_cell(place, drafts, checked) for place in range(len(checked))]
             tasks = describe_tasks(checked)
             refuse_equal(rows, checked, settings.allow_duplicates)

@@ -12,6 +12,7 @@ import torch
 from omegaconf import MISSING
 
 from ablate.config.components import argument_problems, defaults_of, offered_names, own_of, parameters_of, resolve
+from ablate.config.compose import Draft
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line, one_line
 from ablate.config.extra import installed, wandb_project_problem
@@ -59,23 +60,23 @@ class Validator:
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
 
-    def validate(self, configs: Sequence[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
+    def validate(self, drafts: Sequence[Draft]) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and the problems of the others, each once.  A problem without a key
         that only some cells have begins with their labels."""
-        labels = labels or [""] * len(configs)
         passed: list[Checked] = []
         cells_with: dict[Problem, list[str]] = {}
-        for config, label in zip(reported(configs, "checking"), labels, strict=True):
+        for draft in reported(drafts, "checking"):
+            config = draft.config
             problems, cell = self.check_with_user_code(config) if runs_user_code(config) else self.check(config)
             for problem in dict.fromkeys(problems):
-                cells_with.setdefault(problem, []).append(label)
+                cells_with.setdefault(problem, []).append(draft.label)
             if cell and not problems:
                 passed.append(cell)
             if any(problem.key == "user" for problem in problems):
                 break  # what is wrong with a package can be the cause of all else
         problems = []
         for problem, cells in cells_with.items():
-            if labels[0] and not problem.key and len(cells) < len(configs):
+            if drafts[0].label and not problem.key and len(cells) < len(drafts):
                 problem = problem._replace(key=first_of(cells, SHOWN))
             problems.append(problem)
         return passed, problems

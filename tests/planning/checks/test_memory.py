@@ -17,7 +17,7 @@ from ablate.planning.plan import PlanError
 def checked(small: list[str], *overrides: str) -> Checked:
     """A cell that has passed its own checks; nothing of it is tried out."""
     words = latest(*small, *overrides)
-    [cell], problems = Validator().validate([composed(*words).config])
+    [cell], problems = Validator().validate([composed(*words)])
     assert not problems
     return cell
 

@@ -1,5 +1,6 @@
 """Every mistake that a command line can hold is found before anything trains, all at once, one line each."""
 
+import dataclasses
 import sys
 
 import pytest
@@ -100,8 +101,8 @@ def test_every_variant_on_disk_passes(uncounted):
     assert len(chosen) > 15
     sizes = ["model.dim=16", "model.heads=2"]
     words = [[f"{group}={name}", *sizes * (group != "scale"), *BESIDE.get(name, ())] for group, name in chosen]
-    configs = [composed("model.layers=1", *given).config for given in words]
-    cells, found = Validator().validate(configs, [str(given) for given in words])
+    drafts = [dataclasses.replace(composed("model.layers=1", *given), label=str(given)) for given in words]
+    cells, found = Validator().validate(drafts)
     assert found == [] and len(cells) == len(words) and all(cell.budget.params > 0 for cell in cells)
 
 
