@@ -9,6 +9,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.formatting import CROSSED, columns, counted, number, ranged
+from ablate.program.checks import fails_alike, shows_nothing
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
@@ -115,6 +116,9 @@ def scope(study: Study, effects: pandas.DataFrame) -> str:
     if len(effects):
         noun = "paired seed" if effects["paired"].all() else "unpaired seed"
     seeds = counted(len(manifest.seeds), noun)
+    begun = study.runs.loc[study.runs["status"] != "missing", "seed"].nunique()
+    if begun < len(manifest.seeds):
+        seeds = f"{begun} of {seeds}"
     if len(manifest.seeds) == 1:
         seeds = "one seed, from which nothing can be concluded"
     references = [cell.id for cell in manifest.cells if cell.reference]
@@ -157,6 +161,10 @@ def next_steps(study: Study, results: Path) -> list[str]:
     figures = "figures: ablate analyse"
     if results != Path(os.environ.get("ABLATE_RESULTS", "results")):
         figures += f" --results-dir {shlex.quote(str(results))}"
+    if manifest.program and fails_alike(study):
+        return ["all ended runs failed in the same way: correct the command or the program", figures]
+    if manifest.program and shows_nothing(study):  # as a remark says
+        return [figures]
     status = study.runs["status"]
     unfinished = int(status.isin(["missing", "failed"]).sum())
     if unfinished:

@@ -7,7 +7,7 @@ import importlib.util
 import platform
 import shutil
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
@@ -21,7 +21,7 @@ from ablate.planning.study import PlannedStudy, comparison_notes
 from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
 from ablate.runs.key import run_key, torch_version
-from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential
+from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential, TaskFacts, Way
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 
@@ -161,7 +161,7 @@ def plan_runs(study: PlannedStudy, further_seeds: Sequence[int] | None = None) -
     """The plan of a study, given the results of earlier commands.  `further_seeds` are those of a ladder's lower rungs,
     if another study has chosen them.  Raises PlanError if it would replace earlier results."""
     earlier = earlier_runs.read_earlier(study.results, study.name)
-    refuse_replacing(earlier, study.rows)
+    refuse_replacing(earlier, study.rows, study.tasks)
     looks = earlier_runs.looks_so_far(study, earlier)
     requested = earlier_runs.choose_seeds(study, earlier)
     seen = {seed for look in looks if look.planned != study.looks for seed in look.seeds} - {*requested}
@@ -279,14 +279,18 @@ def seed_notes(study: PlannedStudy, seen: list[int]) -> list[str]:
     return notes
 
 
-def refuse_replacing(earlier: Earlier, cells: list[Cell]) -> None:
-    """Raise PlanError if cells would be replaced, or if a timed study gets more cells."""
+def refuse_replacing(earlier: Earlier, cells: list[Cell], tasks: Mapping[str, TaskFacts]) -> None:
+    """Raise PlanError if cells would be replaced, if a metric changes its direction, or if a timed study gets more
+    cells."""
     before = earlier.manifest
     if before is None:
         return
     ids = {cell.id for cell in cells}
     gone = [cell for cell in before.cells if cell.id not in ids]
-    if gone:
+    turned = [metric for metric, way in directions(before.tasks).items() if directions(tasks).get(metric, way) != way]
+    if turned:
+        message = f"takes {turned[0]} as better in the other direction; write another name, or better= as before"
+    elif gone:
         message = f"holds {counted(len(gone), 'other configuration')}; add to its configurations, on the same data, or "
         message += "write another name"
     elif before.timing and len(cells) > len(before.cells):
@@ -295,3 +299,8 @@ def refuse_replacing(earlier: Earlier, cells: list[Cell]) -> None:
     else:
         return
     raise PlanError([Problem("study", f"{before.study} {message}")])
+
+
+def directions(tasks: Mapping[str, TaskFacts]) -> dict[str, Way]:
+    """Whether more or less is better, by metric."""
+    return {metric: way for task in tasks.values() for metric, way in task.metrics.items()}

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablate.program.order import LAST_LINE
+
 if TYPE_CHECKING:
     from ablate.runs.study import Study
 
@@ -50,8 +52,12 @@ def values_ignored(reference: str, results: Results) -> list[str]:
         seeds = by_seed.keys() & results.get(reference, {}).keys()
         if label == reference or len(seeds) < 2 or any(by_seed[seed] != results[reference][seed] for seed in seeds):
             continue
+        name, _, value = label.partition("=")
         line = f"{label} and {reference} gave the same results with every seed"
-        lines.append(f"{line}: the program ignores what differs between them, or it makes no difference")
+        line += ": the program ignores what differs between them, or it makes no difference"
+        if value.lower() in ("true", "false"):
+            line += f"; argparse's type=bool takes every text for true, {{{name}?--{name}}} passes a flag"
+        lines.append(line)
     return lines
 
 
@@ -66,3 +72,16 @@ def ignored(study: Study) -> list[str]:
     seed = seed_ignored(str(study.manifest.program), results)
     reference = next(cell.label for cell in study.manifest.cells if cell.reference)
     return [seed] if seed else values_ignored(reference, results)
+
+
+def shows_nothing(study: Study) -> bool:
+    """Whether a program's seed or all of its values seem to be ignored, which the same command would repeat."""
+    lines = ignored(study)
+    return bool(lines) and len(lines) >= len(study.manifest.cells) - 1
+
+
+def fails_alike(study: Study) -> bool:
+    """Whether no run of a program has a result, and two or more failed, all in the same way."""
+    failed = study.runs[study.runs["status"] == "failed"]
+    errors = {str(error).partition(LAST_LINE)[0] for error in failed["error"]}
+    return study.runs["status"].isin(["failed", "missing"]).all() and len(failed) > 1 and len(errors) == 1

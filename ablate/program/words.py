@@ -227,8 +227,9 @@ def use_problems(request: Request) -> list[Problem]:
             problems.append(Problem(name, "is for revisions of git; write code=main,my-idea too, or leave it out"))
     is_zipped = any(word.startswith("zip=") for word in request.of_study)
     for name in sorted(fields - {*request.settings, *OF_A_RUN, ARGUMENTS}):
-        message = f"has the field {{{name}}}, which has no value; write {name}=VALUE or {name}=ONE,OTHER"
-        problems.append(Problem("command", message))
+        near = difflib.get_close_matches(name, request.settings, 1)
+        hint = f"did you mean {{{near[0]}}}?" if near else f"write {name}=VALUE or {name}=ONE,OTHER"
+        problems.append(Problem("command", f"has the field {{{name}}}, which has no value; {hint}"))
     for name, values in request.settings.items():
         if name in OF_A_RUN:
             problems.append(Problem(name, "is set for each run; write seeds=5 for five runs of each configuration"))
@@ -237,7 +238,8 @@ def use_problems(request: Request) -> list[Problem]:
             near = difflib.get_close_matches(name, [*OPTIONS, *OF_EVERY_STUDY], 1)
             problems.append(Problem(name, f"{message}; did you mean {near[0]}?" if near else message))
         if name in OF_RUNS and len(values) > 1:
-            problems.append(Problem(name, "is a column of every table of runs; give the setting another name"))
+            renamed = f"write {{{name}_type}} in the command, and {name}_type={','.join(values)}"
+            problems.append(Problem(name, f"is a column of every table of runs, so no setting that varies; {renamed}"))
         if len(set(values)) < len(values) and not is_zipped:
             problems.append(Problem(name, "has a value twice"))
         is_switch = any(f"{{{name}?" in word for word in request.template.words)

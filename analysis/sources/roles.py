@@ -169,6 +169,9 @@ def choose_seeds(
     if not is_seed.any():
         there = some(runs, "seed")
         why = f"no run has a seed, of which each needs one; there are {there}; name its column: --seed-from COLUMN"
+        near = nearest("seed", runs)
+        if near:
+            raise request.refusal(why, seed_from=near)
         if logged.is_table:
             raise request.refusal(f"{why}, or, where each row is a run of its own that shares no seed", unpaired=True)
         why = f"{why}, or read it from the runs' names, which are {some(logged.names)}"

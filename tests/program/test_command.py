@@ -150,6 +150,7 @@ def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program, capsy
     assert run(*WORDS) == 1
     text = capsys.readouterr()
     assert "every run so far failed with the same error" in text.err
+    assert "same command" not in text.out + text.err
     missing = 10 - len(results())
     assert 0 < missing < 9
     assert f"{missing} missing" in text.out and f"{missing} runs not trained" in text.err
@@ -161,9 +162,10 @@ IGNORES_BIAS = TRAIN.replace("[int(options.bias)]", "[0]").replace('(options.bia
 def test_values_that_change_nothing_stop_the_study(program, capsys):
     program.write_text(IGNORES_BIAS)
     run("bias=False,True", "metric=val/loss")
-    text = capsys.readouterr().err
-    assert "or it makes no difference; the other runs were not started" in text
+    text = capsys.readouterr()
+    assert "{bias?--bias} passes a flag; the other runs were not started" in text.err
     assert len(results()) < 10
+    assert "of 5 paired seeds" in text.out
 
 
 def test_two_values_may_coincide_while_a_third_does_not(program):

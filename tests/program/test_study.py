@@ -61,6 +61,14 @@ def test_seeds_auto_adds_seeds_until_all_is_decided(program):
     assert [look.seeds for look in looks] == [[*range(5)], [*range(8)]]
 
 
+def test_a_study_does_not_turn_its_verdicts_around(program):
+    program.write_text(SCORE)
+    words = ("bias=0,1", "metric=score", "seeds=2", "study=turned")
+    ablate.command(COMMAND, *words, "better=max")
+    with pytest.raises(ablate.PlanError, match="takes score as better in the other direction"):
+        plan_program(COMMAND, [*words, "better=min"])
+
+
 def test_claims_of_a_study_file(file, capsys):
     assert run(command=f"study={file}") == 0
     text = capsys.readouterr().out

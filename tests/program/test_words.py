@@ -58,12 +58,16 @@ def test_times(text, seconds):
     ("command", "words", "message"),
     [
         (COMMAND, ["bias=1,2"], "metric: is missing"),
-        (COMMAND, ["bia=1,2", METRIC], "has the field {bias}, which has no value; write bias=VALUE"),
+        (COMMAND, ["bia=1,2", METRIC], "has the field {bias}, which has no value; did you mean {bia}?"),
         (COMMAND, ["bias=1,2", "lr=3", METRIC], "lr: is used nowhere"),
         (COMMAND, ["bias=1,2", "metricc=x", METRIC], "did you mean metric?"),
         (COMMAND, ["bias=1,2", "bias=3", METRIC], "bias: is given twice"),
         (COMMAND, ["bias=1,1", METRIC], "bias: has a value twice"),
-        ("train.py {cell} {seed}", ["cell=gru,lstm", METRIC], "give the setting another name"),
+        (
+            "train.py {cell} {seed}",
+            ["cell=gru,lstm", METRIC],
+            "write {cell_type} in the command, and cell_type=gru,lstm",
+        ),
         (COMMAND, ["bias", METRIC], "bias: is no key=value"),
         (COMMAND, ["bias=1,2", "seed=3", METRIC], "write seeds=5"),
         (COMMAND, ["bias=1,2", "design=ladder", METRIC], "design: ladder is for models of ablate"),

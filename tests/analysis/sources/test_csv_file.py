@@ -197,7 +197,11 @@ PAIRS = ["a + b,c", "a,b + c", "a,c", "a + b,b + c"]
 ALIKE = "".join(f"{pair},{seed},{loss(i, seed)}\n" for i, pair in enumerate(PAIRS) for seed in (0, 1))
 PLAIN = "ffn,seed,loss\na,0,2.0\na,1,2.1\nb,0,2.2\nb,1,2.4\n"
 REFUSED = [
-    (PLAIN.replace("seed", "sed"), "each needs one; there are ffn, sed and loss; did you mean sed?"),
+    (
+        PLAIN.replace("seed", "sed"),
+        "did you mean sed?; name its column: --seed-from COLUMN; write: ablate analyse --runs",
+    ),
+    (PLAIN.replace("seed", "run_seed"), "--seed-from run_seed"),
     ('"Step","mlp-s0 - test/loss","glu-s0 - test/loss"\n1,2.5,2.5\n', "write: ablate analyse --runs"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; there are ffn, seed and value; write: "),
     ("ffn,seed,loss\na,0,2\na,1,3\n", "no column is a factor, of which a comparison needs two values; there are ffn"),
