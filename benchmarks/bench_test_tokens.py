@@ -20,6 +20,7 @@ from ablate.training.load import LoadedRun, load_run
 TEST_TOKENS = (16_384, 65_536, 262_144)
 REFERENCE = "mlp"
 VARIANTS = ("swiglu", "gelu")
+RESAMPLES = 10_000
 BACKWARD = 3  # a training step costs as much as three forward passes
 
 
@@ -66,24 +67,37 @@ def check_recorded(study: Study, scores: pandas.DataFrame) -> None:
 
 
 def table(scores: pandas.DataFrame) -> pandas.DataFrame:
-    """A row per number of test tokens: each difference's mean and SD over seeds, and the relative cost."""
+    """A row per number of test tokens: each difference's mean and SD over seeds, and the relative cost with a 95 %
+    interval from a bootstrap of the seeds."""
     rows = []
+    differences = {}
+    flops = {}
     for tokens, group in scores.groupby("test_tokens"):
         losses = group.pivot(index="seed", columns="ffn", values="loss")
+        of_variants = losses[list(VARIANTS)].sub(losses[REFERENCE], axis=0)
+        differences[tokens] = of_variants.to_numpy()
+        flops[tokens] = group["forward_tokens"].mean()
         row: dict[str, object] = {"test tokens": tokens}
-        variances = []
         for variant in VARIANTS:
-            differences = losses[variant] - losses[REFERENCE]
-            row[f"{variant} − {REFERENCE}"] = f"{differences.mean():+.5f}"
-            row[f"SD of {variant}"] = f"{differences.std():.5f}"
-            variances.append(differences.var())
-        row["FLOPs"] = group["forward_tokens"].mean()
-        row["cost"] = np.mean(variances) * group["forward_tokens"].mean()
+            row[f"{variant} − {REFERENCE}"] = f"{of_variants[variant].mean():+.5f}"
+            row[f"SD of {variant}"] = f"{of_variants[variant].std():.5f}"
         rows.append(row)
-    result = pandas.DataFrame(rows)
-    for column in ("FLOPs", "cost"):
-        result[column] = (result[column] / result[column].iloc[0]).map("{:.3f}".format)
-    return result
+    first = TEST_TOKENS[0]
+    resampled = np.random.default_rng(0).integers(0, len(differences[first]), size=(RESAMPLES, len(differences[first])))
+    for row in rows:
+        tokens = row["test tokens"]
+        ratio = flops[tokens] / flops[first]
+        cost = ratio * variance(differences[tokens]) / variance(differences[first])
+        costs = [ratio * variance(differences[tokens][i]) / variance(differences[first][i]) for i in resampled]
+        low, high = np.quantile(costs, [0.025, 0.975])
+        row["FLOPs"] = f"{ratio:.3f}"
+        row["cost"] = f"{cost:.3f} [{low:.3f}, {high:.3f}]"
+    return pandas.DataFrame(rows)
+
+
+def variance(differences: np.ndarray) -> float:
+    """The variance over seeds, averaged over the variants (columns)."""
+    return float(differences.var(axis=0, ddof=1).mean())
 
 
 if __name__ == "__main__":
