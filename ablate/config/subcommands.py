@@ -19,7 +19,7 @@ from ablate.config.typed_json import Record
 from ablate.formatting import instead, visible
 from ablate.formatting.streams import say
 
-SCHEMA = 2  # raised when a name is removed or changes its meaning, not when names are added
+SCHEMA = 3  # raised when a name is removed or changes its meaning, not when names are added
 
 
 class PlainParser(argparse.ArgumentParser):

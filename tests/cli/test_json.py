@@ -65,7 +65,7 @@ COMMANDS = {
     "clean": "removed removable not_removed kept",
     "sync": "study lines",
     "analyse export": "study files notes",
-    "analyse": "study cells effects claims replicated notes folder files removed",
+    "analyse": "study cells effects claims replicated notes folder files",
 }
 
 
