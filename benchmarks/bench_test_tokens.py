@@ -34,18 +34,16 @@ def main() -> None:
     rows = []
     for run in study.runs.itertuples():
         loaded = load_run(options.results / "runs" / run.path)
+        model = loaded.model()
+        task = loaded.task()
+        setting = setting_of(loaded.own_config())
         for tokens in TEST_TOKENS:
-            row = {"ffn": run.ffn, "seed": run.seed, "test_tokens": tokens, "loss": test_loss(loaded, tokens)}
+            metrics = measure(model, task, "test", setting._replace(tokens=tokens)).metrics
+            row = {"ffn": run.ffn, "seed": run.seed, "test_tokens": tokens, "loss": metrics["test/loss"]}
             rows.append(row | {"forward_tokens": forward_tokens(loaded, tokens)})
     scores = pandas.DataFrame(rows)
     check_recorded(study, scores)
     print(table(scores).to_string(index=False))
-
-
-def test_loss(loaded: LoadedRun, tokens: int) -> float:
-    """The loss of a trained model on so many test tokens."""
-    setting = setting_of(loaded.own_config())._replace(tokens=tokens)
-    return measure(loaded.model(), loaded.task(), "test", setting).metrics["test/loss"]
 
 
 def forward_tokens(loaded: LoadedRun, test_tokens: int) -> float:

@@ -14,7 +14,7 @@ from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import reference_cell, strata
 from ablate.evidence.proportions import is_solved, wilson
 from ablate.formatting import SPEED, counted, first_of
-from ablate.runs.naming import measured_as, named
+from ablate.runs.naming import directions, measured_as, named
 from ablate.runs.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts
 from ablate.runs.study import Study
 
@@ -83,12 +83,10 @@ def lower_is_better(manifest: Manifest, metric: str) -> bool:
     if metric in SPEED:
         return SPEED[metric] == "min"
     name = measured_as(metric)
-    directions: dict[str, str] = {}
-    for task in manifest.tasks.values():
-        directions |= task.metrics
-    if name not in directions:
-        raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(directions)}")
-    return directions[name] == "min"
+    ways = directions(manifest.tasks.values())
+    if name not in ways:
+        raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(ways)}")
+    return ways[name] == "min"
 
 
 def is_share(task: TaskFacts, metric: str) -> bool:
@@ -160,17 +158,17 @@ def study_scores(study: Study, metric: str | dict[str, str] | None = None) -> St
     manifest = study.manifest
     values = scores(study, metric)
     metrics = metrics_of_cells(manifest, metric)
-    directions = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
+    lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
     ranked = values.copy()
     diverged = study.runs[study.runs["status"] == "diverged"]
     for cell, seed in zip(diverged["cell"], diverged["seed"], strict=True):
         if not is_solved(metrics[cell]):
-            ranked.loc[seed, cell] = math.inf if directions[cell] else -math.inf
+            ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
     return StudyScores(
         study=study,
         cells={cell.id: cell for cell in manifest.cells},
         metrics=metrics,
-        lower_is_better=directions,
+        lower_is_better=lower,
         values=values,
         ranked=ranked,
         trained=values if metric is None else scores(study),

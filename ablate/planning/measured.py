@@ -5,6 +5,7 @@ What was measured is kept in the cache, so that the same plan needs no torch aga
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import tempfile
@@ -120,10 +121,8 @@ def cached_speeds(cells: list[Cell]) -> dict[str, Speed]:
     depends = ["timing", cores(), *dict.fromkeys(map(model_of, built_in))]
     is_cached = all(cell.planned_config.train.device == "cpu" for cell in built_in)
     if is_cached:
-        try:
+        with contextlib.suppress(Exception):  # nothing is kept, or it is damaged: then they are measured
             return {model: Speed(*seconds) for model, seconds in read_cache(depends)["speeds"].items()}
-        except Exception:  # nothing is there, or it is damaged
-            pass
     speeds = speeds_of(built_in)
     if is_cached and speeds:
         write_cache(depends, {"speeds": speeds})

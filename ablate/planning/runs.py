@@ -21,7 +21,8 @@ from ablate.planning.study import PlannedStudy, comparison_notes
 from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
 from ablate.runs.key import run_key, torch_version
-from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential, TaskFacts, Way
+from ablate.runs.naming import directions
+from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential, TaskFacts
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 
@@ -287,7 +288,8 @@ def refuse_replacing(earlier: Earlier, cells: list[Cell], tasks: Mapping[str, Ta
         return
     ids = {cell.id for cell in cells}
     gone = [cell for cell in before.cells if cell.id not in ids]
-    turned = [metric for metric, way in directions(before.tasks).items() if directions(tasks).get(metric, way) != way]
+    ways = directions(tasks.values())
+    turned = [metric for metric, way in directions(before.tasks.values()).items() if ways.get(metric, way) != way]
     if turned:
         message = f"takes {turned[0]} as better in the other direction; write another name, or better= as before"
     elif gone:
@@ -299,8 +301,3 @@ def refuse_replacing(earlier: Earlier, cells: list[Cell], tasks: Mapping[str, Ta
     else:
         return
     raise PlanError([Problem("study", f"{before.study} {message}")])
-
-
-def directions(tasks: Mapping[str, TaskFacts]) -> dict[str, Way]:
-    """Whether more or less is better, by metric."""
-    return {metric: way for task in tasks.values() for metric, way in task.metrics.items()}

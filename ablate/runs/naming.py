@@ -11,7 +11,7 @@ from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS
 from ablate.formatting import ranged, setting, show, size, visible
-from ablate.runs.records import Cell, Manifest
+from ablate.runs.records import Cell, Manifest, TaskFacts, Way
 
 FEW = 6  # a title lists at most this many factors by name
 SWITCHES = {"true": "on", "false": "off", "null": "none"}  # levels of a setting
@@ -29,6 +29,14 @@ def named(manifest: Manifest, name: Any, factor: str = "") -> str:
 def measured_as(metric: str) -> str:
     """A metric's name in its task, without split, length and statistics; bits per byte count as loss."""
     return plain_metric(metric).split("/")[-1].replace("bpb", "loss")
+
+
+def directions(tasks: Iterable[TaskFacts]) -> dict[str, Way]:
+    """Whether the largest (`max`) or the smallest value is best, by metric of these tasks."""
+    ways: dict[str, Way] = {}
+    for task in tasks:
+        ways |= task.metrics
+    return ways
 
 
 def assigned(manifest: Manifest, factor: str, level: Any) -> str:

@@ -159,7 +159,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
 def read_config(file: Path) -> Config:
     """Read a run's configuration.  Raises `Corrupt`."""
     try:
-        config = stored(read_plain(file))
+        return stored(read_plain(file))
     except Unreadable:
         raise
     except Corrupt as error:
@@ -167,6 +167,3 @@ def read_config(file: Path) -> Config:
         raise Corrupt(f"{file} is gone or damaged: it {reason}", file if file.exists() else None) from None
     except ValueError as error:
         raise Corrupt(f"{file} is damaged: it {error}", file) from None
-    if config == Config():
-        raise Corrupt(f"{file} is damaged: it holds no configuration", file)
-    return config
